@@ -1,0 +1,79 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`. `make help` lists the rest.
+#
+# Every path is relative, so that a directory with a space in its name is as good as any.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --quiet --disable-pip-version-check
+STAMP := $(VENV)/.installed
+EXTRAS := dev,sketches,chart,bench
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test install lint bench lock clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo      run the demo: a fleet of sensors, kills in the middle, exact totals at the end"
+	@echo "make test      run the tests"
+	@echo "make install   only make the environment, .venv, with .venv/bin/ferryman in it"
+	@echo "make lint      check style, format and types"
+	@echo "make bench     measure rows per second, and the time of an epoch, against Spark's own"
+	@echo "make lock      choose the newest versions of all dependencies anew, into requirements.lock"
+	@echo "make clean     remove the environment and everything else that was made here"
+	@echo
+	@echo "PYTHON=python3.12 picks another Python; ARGS='...' goes to demo, test (pytest) or bench."
+
+demo: install
+	@$(VENV)/bin/ferryman demo $(ARGS)
+
+test: install
+	@$(PY) -m pytest $(ARGS)
+
+# A Java can go away after the environment was made, so that part is looked at every time.
+install: $(STAMP)
+	@$(PY) -I src/ferryman/_spark/java.py > $(VENV)/.java || { \
+		echo "No Java 17 or later on this machine: bringing one into $(VENV) (about 35 MB)"; \
+		$(PIP) install -c requirements.lock -e ".[$(EXTRAS),java]" && \
+		$(PY) -I src/ferryman/_spark/java.py > $(VENV)/.java; }
+
+$(STAMP): pyproject.toml requirements.lock
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+		echo "Ferryman needs Python 3.10 or later. Is there another one here? make PYTHON=python3.12 ..."; \
+		exit 1; }
+	@test -x $(PY) || "$(PYTHON)" -c 'import ensurepip, venv' 2> /dev/null || { \
+		echo "This Python cannot make virtual environments. On Debian and Ubuntu:"; \
+		echo "    sudo apt install python3-venv"; \
+		exit 1; }
+	@echo "Making the environment in $(VENV) (once; it downloads about 600 MB, Spark most of it)"
+	@test -x $(PY) || "$(PYTHON)" -m venv $(VENV)
+	@echo "Installing Ferryman and what it needs"
+	@# The pip that comes with an older Python builds PySpark in a way it then complains about.
+	@$(PIP) install --upgrade pip
+	@$(PIP) install -c requirements.lock -e ".[$(EXTRAS)]"
+	@touch $@
+	@echo "Ready: $(VENV)/bin/ferryman"
+
+lint: install
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+bench: install
+	@$(VENV)/bin/ferryman bench throughput $(ARGS)
+	@$(VENV)/bin/ferryman bench epoch $(ARGS)
+
+# One lock for all Pythons and systems that we support, with no trace of where it was made.
+lock:
+	@test -x $(VENV)/lock/bin/python || "$(PYTHON)" -m venv $(VENV)/lock
+	@$(VENV)/lock/bin/python -m pip --quiet --disable-pip-version-check install uv
+	@$(VENV)/lock/bin/python -m uv --quiet --no-config pip compile --upgrade --universal --python-version 3.10 \
+		--all-extras --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+		--output-file requirements.lock pyproject.toml
+	@echo "requirements.lock is new; make test installs from it"
+
+clean:
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

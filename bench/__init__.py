@@ -1,0 +1,1 @@
+"""Benchmarks: every figure of the README comes from here. Users of the public API, like any other."""

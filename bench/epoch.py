@@ -1,0 +1,212 @@
+"""What one small epoch costs: 100 rows through Ferryman, through a plain shuffle, and through nothing.
+
+    floor             foreachBatch that does nothing
+    stateless         foreachBatch with repartition and mapInArrow, dropped
+    stateless_native  the same two steps in the stream's own plan, with Spark's noop sink
+    ferryman          one stateful operator, output dropped
+
+All in one session and in turns, so that the drift of a machine falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.report import Progress, Result, environment, percentile, result_of, show, spread
+from bench.sessions import RAW_FILES, Stopwatch, bench_session
+
+Stop = Callable[[], None]
+Start = Callable[[SparkSession, DataFrame, Path, int, int], Stop]
+
+
+def _start_floor(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Stop:
+    writer = rows.writeStream.foreachBatch(lambda batch, epoch: None)
+    return writer.option("checkpointLocation", str(checkpoint)).start().stop
+
+
+def _start_stateless(
+    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int
+) -> Stop:
+    schema = rows.schema
+
+    # Made here so that Spark ships it by value.
+    def through(batches: Iterable[Any]) -> Iterator[Any]:
+        yield from batches
+
+    def shuffle(batch: DataFrame, epoch: int) -> None:
+        # Stopped in the middle of a Spark job, the query would print Java's stack; so it idles at the end.
+        if epoch >= epochs:
+            return
+        moved = batch.repartition(instances, "key").mapInArrow(through, schema)
+        moved.write.format("noop").mode("overwrite").save()
+
+    return rows.writeStream.foreachBatch(shuffle).option("checkpointLocation", str(checkpoint)).start().stop
+
+
+def _start_native(
+    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int
+) -> Stop:
+    def through(batches: Iterable[Any]) -> Iterator[Any]:
+        yield from batches
+
+    moved = rows.repartition(instances, "key").mapInArrow(through, rows.schema)
+    return moved.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start().stop
+
+
+def _start_ferryman(
+    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int
+) -> Stop:
+    # Imported here so that the others can be measured on their own.
+    from bench.ours import start_small
+
+    return start_small(spark, rows, checkpoint, instances)
+
+
+CONTENDERS: dict[str, Start] = {
+    "floor": _start_floor,
+    "stateless": _start_stateless,
+    "stateless_native": _start_native,
+    "ferryman": _start_ferryman,
+}
+
+
+def run(
+    *,
+    rows: int = 100,
+    keys: int = 1000,
+    rounds: int = 4,
+    epochs: int = 60,
+    warm: int = 20,
+    instances: int | None = None,
+    contenders: Sequence[str] = tuple(CONTENDERS),
+    scratch: Path | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Measure the epochs of every contender, round after round.
+
+    Parameters
+    ----------
+    rows, keys
+        Rows of an epoch, and how many keys they spread over.
+    rounds
+        How often each contender has its turn; one more round comes first and is dropped, because
+        the JVM is still compiling.
+    epochs, warm
+        Measured epochs of a turn, and the epochs before them that are dropped.
+    instances
+        Parallel instances, and Spark's shuffle partitions; the number of cores by default.
+    contenders
+        Which to measure.
+    scratch
+        A directory for checkpoints; a temporary one by default.
+    """
+    progress = progress or Progress()
+    facts = environment()
+    instances = instances or facts["cores"]
+    parameters = {
+        "rows": rows, "keys": keys, "rounds": rounds, "epochs": epochs, "warm": warm,
+        "instances": instances, "contenders": ",".join(contenders),
+    }  # fmt: skip
+    result = result_of("epoch", parameters, facts)
+    work = Path(tempfile.mkdtemp(prefix="ferryman-bench-", dir=scratch))
+    turns: dict[str, list[list[float]]] = {name: [] for name in contenders}
+    try:
+        with (
+            bench_session(instances, RAW_FILES, log=work / "spark.log") as spark,
+            Stopwatch(spark) as stopwatch,
+        ):
+            for turn in range(rounds + 1):
+                for name in contenders:
+                    label = f"{name}, " + (f"round {turn} of {rounds}" if turn else "warm-up")
+                    with progress.step(label):
+                        times = _turn(
+                            spark,
+                            stopwatch,
+                            name,
+                            work / f"{name}-{turn}",
+                            rows,
+                            keys,
+                            instances,
+                            warm + epochs,
+                        )
+                    if turn:
+                        turns[name].append(times[warm:])
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return {**result, **_figures(turns)}
+
+
+def _turn(
+    spark: SparkSession,
+    stopwatch: Stopwatch,
+    name: str,
+    checkpoint: Path,
+    rows: int,
+    keys: int,
+    instances: int,
+    epochs: int,
+) -> list[float]:
+    source = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", rows)
+        .option("numPartitions", instances)
+        .load()
+        .selectExpr(f"value % {keys} AS key", "CAST(value AS DOUBLE) AS value")
+    )
+    stop = CONTENDERS[name](spark, source, checkpoint, instances, epochs)
+    try:
+        times = stopwatch.epochs(at_least=epochs, timeout=300)
+    finally:
+        stop()
+    if len(times) < epochs:
+        raise RuntimeError(f"{name} did {len(times)} of {epochs} epochs and ended; see its error above")
+    return [time.duration_ms for time in times[:epochs]]
+
+
+def _figures(turns: dict[str, list[list[float]]]) -> Result:
+    medians = {name: [statistics.median(turn) for turn in each] for name, each in turns.items()}
+    contenders: Result = {}
+    for name, each in turns.items():
+        pooled = [time for turn in each for time in turn]
+        contenders[name] = {
+            "p50_ms": round(percentile(pooled, 50), 2),
+            "p99_ms": round(percentile(pooled, 99), 2),
+            "epochs": len(pooled),
+            "p50_ms_by_round": [round(median, 2) for median in medians[name]],
+        }
+    figures: Result = {"contenders": contenders}
+    for name, rival in (
+        ("ratio_vs_stateless", "stateless"),
+        ("ratio_vs_stateless_native", "stateless_native"),
+        ("ratio_vs_floor", "floor"),
+    ):
+        if "ferryman" in contenders and rival in contenders:
+            figures[name] = round(contenders["ferryman"]["p50_ms"] / contenders[rival]["p50_ms"], 3)
+            by_round = [ours / other for ours, other in zip(medians["ferryman"], medians[rival], strict=True)]
+            figures[f"{name}_spread"] = spread(by_round)
+    return figures
+
+
+def show_result(result: Result) -> None:
+    """Print a result as tables."""
+    rows = [
+        {
+            "contender": name,
+            "p50 ms": figures["p50_ms"],
+            "p99 ms": figures["p99_ms"],
+            "epochs": figures["epochs"],
+            "p50 by round": " ".join(f"{median:.0f}" for median in figures["p50_ms_by_round"]),
+        }
+        for name, figures in result["contenders"].items()
+    ]
+    show(f"an epoch of {result['parameters']['rows']} rows", rows)
+    ratios = [{"ratio": name, "times": value} for name, value in result.items() if isinstance(value, float)]
+    if ratios:
+        show("ratios", ratios)

@@ -1,0 +1,65 @@
+"""Ferryman's engines for the benchmarks: everything here that knows how a Ferryman job is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.data import Input
+from ferryman import Ferry, Operator, Value, sinks
+from ferryman import aggregates as agg
+
+
+def vectorised(ferry: Any, rows: DataFrame) -> Any:
+    """Declare the count and the sum."""
+    return ferry.stream(rows).key_by("key").aggregate(n=agg.count(), total=agg.sum("value"))
+
+
+def row_by_row(ferry: Any, rows: DataFrame) -> Any:
+    """Write the count and the sum as an operator that sees one row at a time."""
+
+    class CountSum(Operator):
+        n = Value(int, 0)
+        total = Value(float, 0.0)
+        output = "key long, n long, total double"
+
+        def process(self, key: Any, row: Any) -> Iterator[tuple[Any, ...]]:
+            self.n += 1
+            self.total += row.value
+            yield (key, self.n, self.total)
+
+    return ferry.stream(rows).key_by("key").process(CountSum)
+
+
+FERRIES: dict[str, Callable[[Any, DataFrame], Any]] = {
+    "ferryman_vectorised": vectorised,
+    "ferryman_rows": row_by_row,
+}
+
+
+def run_ferry(
+    spark: SparkSession, name: str, made: Input, checkpoint: Path, census: Path | None, instances: int
+) -> None:
+    """Run all epochs there are; with `census`, keep what the engine emits there instead of dropping it."""
+    stream = FERRIES[name](Ferry(spark, checkpoint=str(checkpoint)), made.stream(spark))
+    sink = sinks.none() if census is None else sinks.foreach(_keeper(census))
+    job = stream.write(sink).start(name, instances=instances, trigger={"availableNow": True})
+    job.wait()
+
+
+def start_small(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int) -> Callable[[], None]:
+    """Start the job of the epoch benchmark and give what stops it."""
+    stream = FERRIES["ferryman_vectorised"](Ferry(spark, checkpoint=str(checkpoint)), rows)
+    job = stream.write(sinks.none()).start("epoch", instances=instances)
+    stop: Callable[[], None] = job.stop
+    return stop
+
+
+def _keeper(census: Path) -> Callable[[DataFrame, int], None]:
+    def keep(batch: DataFrame, epoch: int) -> None:
+        batch.write.mode("append").parquet(str(census))
+
+    return keep

@@ -1,0 +1,206 @@
+"""Rows per second of a count and a sum per key, for Ferryman and for what Spark itself offers.
+
+Every engine reads the same files in the same session, drops its output, and is timed by Spark's own
+`triggerExecution`. The first epoch is the warm-up. Afterwards each shows its whole state, which must
+equal a batch computation, or the benchmark fails.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from bench.data import Input, differences, write_input
+from bench.processes import MemorySampler
+from bench.report import Progress, Result, environment, result_of, show, spread
+from bench.rivals import RIVALS, run_rival
+from bench.sessions import ROCKSDB, EpochTime, Stopwatch, bench_session
+
+ENGINES = (
+    "ferryman_vectorised",
+    "ferryman_rows",
+    "spark_jvm",
+    "spark_tws_row",
+    "spark_tws_pandas",
+    "spark_apply_in_pandas",
+)
+# These pay a round trip per key and epoch: tens of seconds for one epoch of 100 k keys.
+SLOW = frozenset({"spark_tws_row", "spark_tws_pandas", "spark_apply_in_pandas"})
+RATIOS = {
+    "vectorised_vs_jvm": ("ferryman_vectorised", "spark_jvm"),
+    "rows_vs_tws_row": ("ferryman_rows", "spark_tws_row"),
+    "rows_vs_tws_pandas": ("ferryman_rows", "spark_tws_pandas"),
+    "rows_vs_apply_in_pandas": ("ferryman_rows", "spark_apply_in_pandas"),
+}
+
+
+class WrongResult(Exception):
+    """An engine whose counts or sums are not those of a batch computation."""
+
+
+def run(
+    *,
+    keys: Sequence[int] = (100_000,),
+    rows: int = 1_000_000,
+    epochs: int = 5,
+    slow_epochs: int = 3,
+    slow_max_keys: int = 100_000,
+    slow_scale: int = 5,
+    engines: Sequence[str] = ENGINES,
+    instances: int | None = None,
+    scratch: Path | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Measure every engine at every number of keys.
+
+    Parameters
+    ----------
+    keys
+        Numbers of keys; `engines` and `ratios` of the result are those of the first.
+    rows
+        Rows of an epoch.
+    epochs, slow_epochs
+        Measured epochs after the warm-up; the engines that take tens of seconds for one have their own.
+    slow_max_keys
+        Above it the slow engines are left out, and the result says so.
+    slow_scale
+        Divides rows and keys alike for the slow engines, which pay per key: the rows per key, and so the
+        rate, stay what they are, and the run ends within minutes. 1 gives all engines the same data.
+    engines
+        Which to measure.
+    instances
+        Parallel instances, and Spark's shuffle partitions; the number of cores by default.
+    scratch
+        A directory for input and checkpoints; a temporary one by default.
+    """
+    progress = progress or Progress()
+    facts = environment()
+    instances = instances or facts["cores"]
+    parameters = {
+        "keys": ",".join(map(str, keys)), "rows": rows, "epochs": epochs, "slow_epochs": slow_epochs,
+        "slow_max_keys": slow_max_keys, "slow_scale": slow_scale, "engines": ",".join(engines),
+        "instances": instances,
+    }  # fmt: skip
+    result = result_of("throughput", parameters, facts)
+    by_keys: dict[str, Result] = {}
+    work = Path(tempfile.mkdtemp(prefix="ferryman-bench-", dir=scratch))
+    try:
+        with bench_session(instances, ROCKSDB, log=work / "spark.log") as spark:
+            for count in keys:
+                measured: dict[str, Result] = {}
+                for engine in engines:
+                    slow = engine in SLOW
+                    if slow and count > slow_max_keys:
+                        measured[engine] = {"skipped": f"over {slow_max_keys} keys; see --slow-max-keys"}
+                        continue
+                    scale, wanted = (slow_scale, slow_epochs) if slow else (1, epochs)
+                    label = f"{engine}, {count:,} keys"
+                    with progress.step(label):
+                        measured[engine] = _measure(
+                            spark, engine, work, rows, count, scale, wanted, instances
+                        )
+                    progress.say(f"{label}: {measured[engine]['rows_per_s']:,} rows/s")
+                by_keys[str(count)] = {"engines": measured, "ratios": _ratios(measured)}
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    first = by_keys[str(keys[0])]
+    return {**result, "engines": first["engines"], "ratios": first["ratios"], "by_keys": by_keys}
+
+
+def _measure(
+    spark: SparkSession,
+    engine: str,
+    work: Path,
+    rows: int,
+    keys: int,
+    scale: int,
+    epochs: int,
+    instances: int,
+) -> Result:
+    rows, keys = max(1, rows // scale), max(1, keys // scale)
+    folder = work / f"input-{rows}-{keys}-{epochs}"
+    made = Input(folder, rows, keys, epochs + 1)
+    if not folder.exists():
+        write_input(folder, rows_per_epoch=rows, keys=keys, epochs=epochs + 1)
+    run_dir = work / f"{engine}-{keys}"
+    with Stopwatch(spark) as stopwatch, MemorySampler() as memory:
+        _run(spark, engine, made, run_dir / "checkpoint", None, instances)
+        times = stopwatch.epochs()
+    census = run_dir / "census"
+    made.add_census()
+    try:
+        _run(spark, engine, made, run_dir / "checkpoint", census, instances)
+        wrong = differences(spark, made, str(census))
+    finally:
+        made.remove_census()
+    if wrong:
+        raise WrongResult(
+            f"{engine}: {wrong:,} rows of its state differ from a batch computation over the same files"
+        )
+    shutil.rmtree(run_dir, ignore_errors=True)
+    return _figures(times, made, memory, scale)
+
+
+def _run(
+    spark: SparkSession, engine: str, made: Input, checkpoint: Path, census: Path | None, instances: int
+) -> None:
+    if engine in RIVALS:
+        run_rival(spark, engine, made, checkpoint, census)
+    else:
+        # Imported here so that the rivals can be measured on their own.
+        from bench.ours import run_ferry
+
+        run_ferry(spark, engine, made, checkpoint, census, instances)
+
+
+def _figures(times: Sequence[EpochTime], made: Input, memory: MemorySampler, scale: int) -> Result:
+    by_epoch = sorted(times, key=lambda epoch: epoch.epoch)
+    if len(by_epoch) != made.epochs:
+        raise WrongResult(f"{made.epochs} epochs were expected and Spark reported {len(by_epoch)}")
+    warm = [epoch.duration_ms for epoch in by_epoch[1:]]
+    return {
+        "rows_per_s": round(made.rows_per_epoch / (statistics.median(warm) / 1000)),
+        "epoch_ms": spread(warm),
+        "epochs_ms": warm,
+        "warm_up_ms": by_epoch[0].duration_ms,
+        "rows_per_epoch": made.rows_per_epoch,
+        "keys": made.keys,
+        "scaled_down_by": scale,
+        "memory": memory.peaks(),
+        "results": "equal to a batch computation",
+    }
+
+
+def _ratios(measured: dict[str, Result]) -> Result:
+    rates = {name: figures["rows_per_s"] for name, figures in measured.items() if "rows_per_s" in figures}
+    return {
+        name: round(rates[ours] / rates[rival], 2)
+        for name, (ours, rival) in RATIOS.items()
+        if ours in rates and rival in rates
+    }
+
+
+def show_result(result: Result) -> None:
+    """Print a result as tables."""
+    for keys, part in result["by_keys"].items():
+        rows = [
+            {
+                "engine": name,
+                "rows/s": figures.get("rows_per_s", "skipped"),
+                "epoch ms": figures.get("epoch_ms", {}).get("median"),
+                "min": figures.get("epoch_ms", {}).get("min"),
+                "max": figures.get("epoch_ms", {}).get("max"),
+                "epochs": figures.get("epoch_ms", {}).get("n"),
+                "rows": figures.get("rows_per_epoch"),
+                "worker MB": figures.get("memory", {}).get("worker_peak_mb"),
+            }
+            for name, figures in part["engines"].items()
+        ]
+        show(f"throughput, {int(keys):,} keys", rows)
+        if part["ratios"]:
+            show("ratios", [{"ratio": name, "times": value} for name, value in part["ratios"].items()])

@@ -1,0 +1,43 @@
+"""Ferryman gives PySpark streams state that can move while the stream flows.
+
+The public modules only re-export. Below them, each package rests only on those before it:
+`_model` (records, errors) <- `_routing` <- `_state` (keys, stores, aggregates) <- `_operator` <- `_log`
+(the checkpoint directory) <- `_spark` (the only one that knows pyspark) <- `_cli`.
+"""
+
+from ferryman import aggregates, errors, sinks, sources
+from ferryman._operator.declare import ArrowOperator, Batch, Operator
+from ferryman._operator.value import Value
+from ferryman._spark.epoch import EpochProgress
+from ferryman._spark.ferry import Ferry
+from ferryman._spark.job import Job
+from ferryman._spark.session import session
+from ferryman._spark.stream import KeyedStream, Output, Stream
+from ferryman.aggregates import approx_distinct, avg, count, first, last, stddev, variance
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArrowOperator",
+    "Batch",
+    "EpochProgress",
+    "Ferry",
+    "Job",
+    "KeyedStream",
+    "Operator",
+    "Output",
+    "Stream",
+    "Value",
+    "aggregates",
+    "approx_distinct",
+    "avg",
+    "count",
+    "errors",
+    "first",
+    "last",
+    "session",
+    "sinks",
+    "sources",
+    "stddev",
+    "variance",
+]

@@ -1,0 +1,233 @@
+"""Read and write the files of a checkpoint: the job's card, manifests, deltas, the lists of snapshots.
+
+The layout is an open format, described in docs/checkpoint-format.md:
+
+    ferryman.json                                   the job's card
+    manifests/000000000042.json                     epoch 42 is committed, and this belongs to it
+    deltas/000000000042-<operator>-<instance>-<checksum>.arrow
+    snapshots/000000000040.json, 000000000040-<operator>-<first group>-<checksum>.parquet
+    intent.json                                     the silent epoch under way, if any
+    spark/                                          Spark's own checkpoint: offsets and commits
+
+A delta's name holds the checksum of its bytes, so a task that runs twice writes the same file, and a
+task of a dead epoch cannot replace a file that a manifest names.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from ferryman._log.directory import Directory
+from ferryman._model.errors import (
+    CheckpointInUse,
+    CorruptCheckpoint,
+    ForeignCheckpoint,
+    MissingDelta,
+    NewerFormat,
+)
+from ferryman._model.records import FORMAT, DeltaRef, JobCard, Manifest, OperatorCard, Snapshot
+from ferryman._state.keys import KeySchema
+
+CARD = "ferryman.json"
+INTENT = "intent.json"
+
+
+def checksum(data: bytes | memoryview | pa.Buffer) -> str:
+    """Give the checksum Ferryman stores of some bytes: XXH3, 64 bits, in hex."""
+    return str(xxhash.xxh3_64_hexdigest(memoryview(data)))
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """Write an Arrow schema as text."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema:
+    """Read an Arrow schema written by `encode_schema`."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def card_of(key: KeySchema, state: pa.Schema) -> OperatorCard:
+    """Describe an operator's columns."""
+    names = [tuple((field.name, str(field.type)) for field in schema) for schema in (key.fields, state)]
+    return OperatorCard(names[0], names[1], encode_schema(pa.schema([*key.fields, *state])))
+
+
+def schemas_of(card: OperatorCard) -> tuple[KeySchema, pa.Schema]:
+    """Give back the key and state schemas of an operator's card."""
+    fields = list(decode_schema(card.schema))
+    return KeySchema(pa.schema(fields[: len(card.key)])), pa.schema(fields[len(card.key) :])
+
+
+class Checkpoint:
+    """One job's checkpoint directory."""
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+
+    # -- the job's card --------------------------------------------------------------------------
+
+    def card(self) -> JobCard | None:
+        """Read the job's card; None where the directory is new."""
+        try:
+            raw = self._read_json(CARD)
+        except FileNotFoundError:
+            if self.directory.list("manifests") or self.directory.list("spark"):
+                raise ForeignCheckpoint(
+                    f"{self.directory.uri} holds a checkpoint but no {CARD}, so it is not one of Ferryman's "
+                    "or was partly deleted. Give the job a directory of its own, or restore the file."
+                ) from None
+            return None
+        if raw["format"] > FORMAT:
+            raise NewerFormat(
+                f"{self.directory.uri} was written in format {raw['format']}, and this Ferryman reads up to "
+                f"format {FORMAT}. Upgrade ferryman, or start the job on a new checkpoint."
+            )
+        return JobCard.parse(raw)
+
+    def create(self, card: JobCard) -> None:
+        """Write the job's card; the first file of a checkpoint."""
+        self._write_json(CARD, asdict(card), new=False)
+
+    # -- manifests -------------------------------------------------------------------------------
+
+    def epochs(self) -> list[int]:
+        """List the committed epochs that are still kept, oldest first."""
+        return self._numbers("manifests")
+
+    def manifest(self, epoch: int) -> Manifest:
+        """Read the manifest of a committed epoch."""
+        name = f"manifests/{epoch:012d}.json"
+        try:
+            return Manifest.parse(self._read_json(name))
+        except FileNotFoundError:
+            raise MissingDelta(
+                f"{self.directory.uri} has no manifest of epoch {epoch}: {name} was deleted, or fell out of "
+                "the retention. Ask for an epoch that is kept (`ferryman state PATH` lists them)."
+            ) from None
+
+    def latest(self) -> Manifest | None:
+        """Read the newest manifest; None before the first epoch."""
+        epochs = self.epochs()
+        return self.manifest(epochs[-1]) if epochs else None
+
+    def commit(self, manifest: Manifest) -> None:
+        """Commit an epoch, once and for all."""
+        if not self._write_json(f"manifests/{manifest.epoch:012d}.json", manifest.json(), new=True):
+            raise CheckpointInUse(
+                f"epoch {manifest.epoch} of {self.directory.uri} was committed by another job while this one "
+                "ran it. Stop one of the two; nothing was lost or counted twice."
+            )
+
+    # -- the intent of a silent epoch ------------------------------------------------------------
+
+    def intend(self, epoch: int, time_ms: int) -> None:
+        """Write down a silent epoch before it runs, so that a restart runs it just the same."""
+        self._write_json(INTENT, {"epoch": epoch, "time_ms": time_ms}, new=False)
+
+    def intent(self) -> tuple[int, int] | None:
+        """Read the last silent epoch that was begun, as (epoch, time)."""
+        try:
+            raw = self._read_json(INTENT)
+        except FileNotFoundError:
+            return None
+        return raw["epoch"], raw["time_ms"]
+
+    # -- deltas ----------------------------------------------------------------------------------
+
+    def write_delta(self, epoch: int, operator: str, instance: int, delta: pa.Table) -> DeltaRef:
+        """Publish the delta of one instance; writing it twice is writing it once."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, delta.schema) as writer:
+            writer.write_table(delta)
+        data = sink.getvalue()
+        digest = checksum(data)
+        name = f"deltas/{epoch:012d}-{operator}-{instance}-{digest}.arrow"
+        self.directory.write(name, data)
+        return DeltaRef(name, instance, delta.num_rows, data.size, digest)
+
+    def read_delta(self, ref: DeltaRef) -> pa.Table:
+        """Read a delta, checked."""
+        data = self.verified(ref.file, ref.checksum, ref.bytes)
+        with pa.ipc.open_file(data) as reader:
+            return reader.read_all()
+
+    def verified(self, name: str, digest: str, size: int) -> pa.Buffer:
+        """Read a file and check it against what was written."""
+        try:
+            data = self.directory.read(name)
+        except FileNotFoundError:
+            raise MissingDelta(
+                f"{name} is missing in {self.directory.uri}, and a committed epoch needs it. Restore the file "
+                "from a backup of the checkpoint; `ferryman verify` lists the epochs that can still be rebuilt."
+            ) from None
+        if data.size != size or checksum(data) != digest:
+            why = f"has {data.size} bytes instead of {size}" if data.size != size else "has altered bytes"
+            raise CorruptCheckpoint(
+                f"{name} in {self.directory.uri} {why}, so it is not what was committed. Restore the file from "
+                "a backup of the checkpoint; `ferryman verify` lists the epochs that can still be rebuilt."
+            )
+        return data
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshots(self) -> list[int]:
+        """List the epochs of which there is a snapshot, oldest first."""
+        return self._numbers("snapshots")
+
+    def snapshot(self, epoch: int) -> Snapshot:
+        """Read the list of a snapshot's files."""
+        return Snapshot.parse(self._read_json(f"snapshots/{epoch:012d}.json"))
+
+    def publish_snapshot(self, snapshot: Snapshot) -> None:
+        """Make a snapshot known, after all its files are there."""
+        self._write_json(f"snapshots/{snapshot.epoch:012d}.json", asdict(snapshot), new=False)
+
+    def snapshot_before(self, epoch: int) -> Snapshot | None:
+        """Read the newest snapshot at or before an epoch."""
+        usable = [number for number in self.snapshots() if number <= epoch]
+        return self.snapshot(usable[-1]) if usable else None
+
+    # -- JSON with a checksum --------------------------------------------------------------------
+
+    def _numbers(self, folder: str) -> list[int]:
+        return [int(name[:-5]) for name in self.directory.list(folder) if name.endswith(".json")]
+
+    def _write_json(self, name: str, raw: Mapping[str, Any], *, new: bool) -> bool:
+        body = json.dumps(raw, separators=(",", ":"))
+        data = f'{{"checksum":"{checksum(body.encode())}","body":{body}}}\n'.encode()
+        if new:
+            return self.directory.write_new(name, data)
+        self.directory.write(name, data)
+        return True
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        text = self.directory.read(name).to_pybytes()
+        try:
+            raw = json.loads(text)
+            body: dict[str, Any] = raw["body"]
+            sound = checksum(json.dumps(body, separators=(",", ":")).encode()) == raw["checksum"]
+        except (ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise CorruptCheckpoint(
+                f"{name} in {self.directory.uri} is truncated or altered. Restore the file from a backup of "
+                "the checkpoint; `ferryman verify` tells what else is damaged."
+            )
+        return body
+
+
+def chain(checkpoint: Checkpoint, operator: str, after: int, upto: int) -> Iterator[tuple[Manifest, DeltaRef]]:
+    """List the deltas of an operator in the epochs after one and up to another, oldest first."""
+    for epoch in range(after + 1, upto + 1):
+        manifest = checkpoint.manifest(epoch)
+        record = manifest.operators.get(operator)
+        for ref in record.deltas if record else ():
+            yield manifest, ref

@@ -1,0 +1,116 @@
+"""Fold deltas into state: the one way from the log to rows, for recovery, snapshots, queries and checks.
+
+A delta row replaces all earlier rows of its key. So a chain of deltas, or a snapshot and the deltas
+after it, folds by keeping the last row of every key and leaving out the deleted ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ferryman._log.checkpoint import Checkpoint, chain, schemas_of
+from ferryman._model.errors import ForeignCheckpoint, MissingDelta
+from ferryman._model.records import Snapshot, SnapshotFile
+from ferryman._state.keys import Keys, KeySchema, last
+from ferryman._state.store.contract import DELETED, HASH, part_schema
+
+GROUPS_KEY = b"ferryman.groups"
+
+Groups = npt.NDArray[np.int64]
+
+
+def keys_of(rows: pa.Table, key: KeySchema) -> Keys:
+    """Take the keys out of a part or a delta."""
+    hashes = rows.column(HASH).to_numpy()
+    return Keys.of(key, hashes, [rows.column(name) for name in key.fields.names])
+
+
+def of_groups(rows: pa.Table, groups: Groups | None, total: int) -> pa.Table:
+    """Keep the rows of some key groups."""
+    if groups is None or rows.num_rows == 0:
+        return rows
+    wanted = np.zeros(total, dtype=bool)
+    wanted[groups] = True
+    mask = wanted[np.mod(rows.column(HASH).to_numpy(), total)]
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def fold_deltas(deltas: Sequence[pa.Table], key: KeySchema) -> pa.Table:
+    """Fold a chain of deltas, oldest first, into one delta."""
+    if len(deltas) == 1:
+        return deltas[0]
+    rows = pa.concat_tables(deltas).combine_chunks()
+    return rows.take(pa.array(last(keys_of(rows, key))))
+
+
+def fold(part: pa.Table | None, delta: pa.Table | None, key: KeySchema, state: pa.Schema) -> pa.Table:
+    """Fold a delta into a part: the state after it."""
+    schema = part_schema(key, state)
+    if part is None:
+        part = schema.empty_table()
+    if delta is None or delta.num_rows == 0:
+        return part
+    index = 1
+    marked = part.add_column(index, delta.schema.field(index), pa.repeat(False, part.num_rows))
+    rows = pa.concat_tables([marked.cast(delta.schema), delta]).combine_chunks()
+    rows = rows.take(pa.array(last(keys_of(rows, key))))
+    return rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
+
+
+def read_snapshot_file(checkpoint: Checkpoint, one: SnapshotFile, groups: Groups | None) -> pa.Table:
+    """Read the rows of some key groups from a snapshot's file, checked."""
+    file = pq.ParquetFile(pa.BufferReader(checkpoint.verified(one.file, one.checksum, one.bytes)))
+    held: list[int] = json.loads((file.metadata.metadata or {})[GROUPS_KEY])
+    wanted = range(len(held)) if groups is None else np.flatnonzero(np.isin(held, groups)).tolist()
+    rows = file.read_row_groups(list(wanted), use_threads=False)
+    return rows.replace_schema_metadata(None)
+
+
+def read_snapshot(checkpoint: Checkpoint, snapshot: Snapshot, operator: str, groups: Groups | None) -> pa.Table | None:
+    """Read the rows of some key groups of an operator from a snapshot; None where it has none."""
+    parts = []
+    for one in snapshot.operators.get(operator, ()):
+        if groups is None or bool(((groups >= one.first) & (groups <= one.last)).any()):
+            parts.append(read_snapshot_file(checkpoint, one, groups))
+    return pa.concat_tables(parts).combine_chunks() if parts else None
+
+
+def read_chain(
+    checkpoint: Checkpoint, operator: str, after: int, upto: int, groups: Groups | None, key: KeySchema, total: int
+) -> pa.Table | None:
+    """Read and fold the deltas of an operator after one epoch and up to another."""
+    deltas = [
+        of_groups(checkpoint.read_delta(ref), groups, total) for _, ref in chain(checkpoint, operator, after, upto)
+    ]
+    return fold_deltas(deltas, key) if deltas else None
+
+
+def rebuild(checkpoint: Checkpoint, operator: str, epoch: int, groups: Groups | None = None) -> pa.Table:
+    """Rebuild an operator's state as of a committed epoch, from the checkpoint directory alone."""
+    card = checkpoint.card()
+    if card is None or operator not in card.operators:
+        known = ", ".join(sorted(card.operators)) if card else "none"
+        raise ForeignCheckpoint(
+            f"{checkpoint.directory.uri} has no operator {operator!r}; it has: {known}. Check the name."
+        )
+    key, state = schemas_of(card.operators[operator])
+    base = checkpoint.snapshot_before(epoch)
+    after = base.epoch if base else 0
+    if epoch > after:
+        kept = checkpoint.epochs()
+        if not kept or kept[0] > after + 1 or kept[-1] < epoch:
+            raise MissingDelta(
+                f"epoch {epoch} of {checkpoint.directory.uri} cannot be rebuilt: it needs the deltas of epochs "
+                f"{after + 1} to {epoch}, and the manifests kept are {kept[:1] or 'none'} to {kept[-1:] or 'none'}."
+                " Ask for an epoch inside the retention."
+            )
+    part = read_snapshot(checkpoint, base, operator, groups) if base else None
+    delta = read_chain(checkpoint, operator, after, epoch, groups, key, card.groups)
+    return fold(part, delta, key, state)

@@ -1,0 +1,42 @@
+"""Forget what no kept epoch needs: manifests, deltas and snapshots older than the retention."""
+
+from __future__ import annotations
+
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._testing.faults import reach
+
+
+def prune(checkpoint: Checkpoint, oldest: int) -> int:
+    """Keep every epoch from `oldest` on rebuildable, delete the rest, and count the files deleted.
+
+    Manifests go first: an epoch that can no longer be asked for needs no deltas. A kill in between
+    leaves files that nobody names; the next run deletes them.
+    """
+    snapshots = checkpoint.snapshots()
+    usable = [epoch for epoch in snapshots if epoch <= oldest]
+    if not usable:
+        return 0
+    base = usable[-1]
+    directory = checkpoint.directory
+    manifests = [f"manifests/{epoch:012d}.json" for epoch in checkpoint.epochs() if epoch < base]
+    directory.delete(manifests)
+    reach("retention")
+    kept = {
+        one.file
+        for epoch in snapshots
+        if epoch >= base
+        for ones in checkpoint.snapshot(epoch).operators.values()
+        for one in ones
+    }
+    lists = [f"snapshots/{epoch:012d}.json" for epoch in snapshots if epoch < base]
+    directory.delete(lists)
+    reach("retention")
+    deltas = [f"deltas/{name}" for name in directory.list("deltas") if int(name[:12]) <= base]
+    newest = snapshots[-1]
+    files = [
+        f"snapshots/{name}"
+        for name in directory.list("snapshots")
+        if name.endswith(".parquet") and int(name[:12]) <= newest and f"snapshots/{name}" not in kept
+    ]
+    directory.delete([*deltas, *files])
+    return len(manifests) + len(lists) + len(deltas) + len(files)

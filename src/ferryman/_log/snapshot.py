@@ -1,0 +1,87 @@
+"""Write snapshots: long delta chains folded into Parquet, in the background.
+
+A snapshot's files hold runs of key groups, one Parquet row group per key group, so that a reader can
+take the groups it wants and DuckDB, Polars or Spark can read the whole with no Ferryman installed.
+The fold goes file by file over the snapshot before, so memory follows the delta chain and one file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ferryman._log.checkpoint import Checkpoint, checksum, schemas_of
+from ferryman._log.fold import GROUPS_KEY, fold, of_groups, read_chain, read_snapshot_file
+from ferryman._model.records import JobCard, Snapshot, SnapshotFile
+from ferryman._state.store.contract import HASH, part_schema
+from ferryman._testing.faults import reach
+
+FILE_BYTES = 64 << 20
+
+
+def _write_file(checkpoint: Checkpoint, epoch: int, operator: str, rows: pa.Table, total: int) -> SnapshotFile:
+    groups = np.mod(rows.column(HASH).to_numpy(), total)
+    order = np.argsort(groups, kind="stable")
+    rows, groups = rows.take(pa.array(order)), groups[order]
+    held, starts = np.unique(groups, return_index=True)
+    schema = rows.schema.with_metadata({GROUPS_KEY: json.dumps(held.tolist()).encode()})
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, compression="zstd", compression_level=1) as writer:
+        for start, end in zip(starts, [*starts[1:], len(groups)], strict=True):
+            writer.write_table(rows.slice(start, end - start).replace_schema_metadata(schema.metadata))
+    data = sink.getvalue()
+    digest = checksum(data)
+    name = f"snapshots/{epoch:012d}-{operator}-{int(held[0]):05d}-{digest}.parquet"
+    checkpoint.directory.write(name, data)
+    return SnapshotFile(name, int(held[0]), int(held[-1]), rows.num_rows, data.size, digest)
+
+
+def _runs(rows: pa.Table, first: int, last: int, total: int) -> list[pa.Table]:
+    """Cut the rows of a run of key groups where a file would grow too large."""
+    if rows.num_rows == 0:
+        return []
+    if rows.nbytes <= FILE_BYTES or first == last:
+        return [rows]
+    middle = (first + last) // 2
+    low = of_groups(rows, np.arange(first, middle + 1), total)
+    high = of_groups(rows, np.arange(middle + 1, last + 1), total)
+    return _runs(low, first, middle, total) + _runs(high, middle + 1, last, total)
+
+
+def _operator(
+    checkpoint: Checkpoint, card: JobCard, operator: str, base: Snapshot | None, epoch: int
+) -> tuple[SnapshotFile, ...]:
+    key, state = schemas_of(card.operators[operator])
+    after = base.epoch if base else 0
+    delta = read_chain(checkpoint, operator, after, epoch, None, key, card.groups)
+    before = base.operators.get(operator, ()) if base else ()
+    if delta is None:
+        return before
+    # The run of groups each earlier file answers for; together they cover all groups without overlap.
+    edges = [0, *(one.first for one in before[1:]), card.groups]
+    written = []
+    for position, (first, end) in enumerate(itertools.pairwise(edges)):
+        groups = np.arange(first, end)
+        part = (
+            read_snapshot_file(checkpoint, before[position], None) if before else part_schema(key, state).empty_table()
+        )
+        folded = fold(part, of_groups(delta, groups, card.groups), key, state)
+        for rows in _runs(folded, first, end - 1, card.groups):
+            reach("snapshot")
+            written.append(_write_file(checkpoint, epoch, operator, rows, card.groups))
+    return tuple(written)
+
+
+def write_snapshot(checkpoint: Checkpoint, epoch: int) -> Snapshot:
+    """Fold everything up to a committed epoch into a new snapshot and publish it."""
+    card = checkpoint.card()
+    assert card is not None, "a snapshot is only asked of a checkpoint that has epochs"
+    base = checkpoint.snapshot_before(epoch)
+    files = {name: _operator(checkpoint, card, name, base, epoch) for name in card.operators}
+    snapshot = Snapshot(epoch, files)
+    checkpoint.publish_snapshot(snapshot)
+    return snapshot

@@ -1,0 +1,134 @@
+"""Everything that can go wrong, one class per thing, each with an ALL_CAPS error class.
+
+A message says what happened, why, and what to do. Errors raised in a Python worker travel to the
+driver as text inside Spark's own exception; `from_text` finds them there and gives back the class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_END = "[/FERRYMAN]"
+
+
+class FerrymanError(Exception):
+    """Base of every error Ferryman raises.
+
+    Examples
+    --------
+    >>> from ferryman.errors import FerrymanError, UnknownOption
+    >>> issubclass(UnknownOption, FerrymanError)
+    True
+    >>> UnknownOption.error_class
+    'UNKNOWN_OPTION'
+    """
+
+    error_class = "FERRYMAN_ERROR"
+
+    def __init_subclass__(cls) -> None:
+        cls.error_class = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).upper()
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"[{self.error_class}] {self.message}"
+
+
+class InvalidConfiguration(FerrymanError):
+    """One or more settings are wrong; all of them are listed."""
+
+    @classmethod
+    def of(cls, faults: Iterable[str]) -> InvalidConfiguration:
+        """Collect every fault into one error."""
+        listed = list(faults)
+        head = "1 setting is wrong" if len(listed) == 1 else f"{len(listed)} settings are wrong"
+        return cls(head + ":" + "".join(f"\n  - {fault}" for fault in listed))
+
+
+class UnknownOption(FerrymanError):
+    """An option that does not exist."""
+
+
+class NullKey(FerrymanError):
+    """A row whose key is null."""
+
+
+class MissingKey(FerrymanError):
+    """A key column that the stream does not have."""
+
+
+class UnhashableKey(FerrymanError):
+    """A key column of a type that cannot be a key."""
+
+
+class ForeignCheckpoint(FerrymanError):
+    """A checkpoint directory that belongs to another job, or is not Ferryman's."""
+
+
+class NewerFormat(FerrymanError):
+    """A checkpoint written by a newer Ferryman."""
+
+
+class CorruptCheckpoint(FerrymanError):
+    """A file of the checkpoint that is truncated, altered or unreadable."""
+
+
+class MissingDelta(FerrymanError):
+    """A file that a manifest names and the checkpoint does not hold."""
+
+
+class CheckpointUnwritable(FerrymanError):
+    """The checkpoint directory cannot be written: disk full, read-only, or no permission."""
+
+
+class CheckpointInUse(FerrymanError):
+    """Another job runs on this checkpoint."""
+
+
+class OperatorsChanged(FerrymanError):
+    """The operators of the job are not those of its checkpoint."""
+
+
+class StateSchemaChanged(FerrymanError):
+    """An operator's key or state schema does not fit what its checkpoint holds."""
+
+
+class OperatorFailed(FerrymanError):
+    """A user's operator raised."""
+
+
+class OutputMismatch(FerrymanError):
+    """An operator's output or new state does not fit its declared schema."""
+
+
+class StaleTask(FerrymanError):
+    """A task of an epoch that is over; its work is not wanted any more."""
+
+
+class PinningLost(FerrymanError):
+    """The plan of an epoch does not have one partition per instance."""
+
+
+class JobFailed(FerrymanError):
+    """A job ended with an error that is not Ferryman's own."""
+
+
+class JavaMissing(FerrymanError):
+    """No Java that Spark can run on."""
+
+
+def to_text(error: FerrymanError) -> str:
+    """Write an error so that `from_text` can find it in a longer text."""
+    return f"[FERRYMAN:{type(error).__name__}]{error.message}{_END}"
+
+
+def from_text(text: str) -> FerrymanError | None:
+    """Find an error written by `to_text` inside the text of Spark's exception."""
+    found = re.search(r"\[FERRYMAN:(\w+)\](.*?)" + re.escape(_END), text, re.DOTALL)
+    if found is None:
+        return None
+    classes = {cls.__name__: cls for cls in FerrymanError.__subclasses__()}
+    return classes.get(found[1], FerrymanError)(found[2])

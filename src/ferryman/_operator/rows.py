@@ -1,0 +1,128 @@
+"""Run an operator row by row.
+
+The state of all keys comes at once as columns and leaves as columns; in between, one Python object
+sees one key after the other, its state as plain attributes. That is what makes a row cost a call and
+not a round trip.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ferryman._model.errors import OperatorFailed, OutputMismatch
+from ferryman._operator.declare import Operator
+from ferryman._operator.run import Given, Made, Misfit, key_values, to_column, to_list
+
+
+@dataclass(frozen=True)
+class RowRunner:
+    """Run a user's `Operator` class."""
+
+    operator: type[Operator]
+    input: tuple[str, ...]
+    output: pa.Schema
+
+    def run(self, given: Given) -> Made:
+        """Call `process` for every row, key by key, and `finish` at the end of each key."""
+        declared = list(self.operator.values().values())
+        keys = key_values(given.keys)
+        before = [to_list(given.state.column(value.name)) for value in declared]
+        present = given.present.tolist()
+        counts = np.bincount(given.index, minlength=len(keys)).tolist()
+        rows = self._rows(given)
+        made: list[Any] = []
+        after: list[tuple[Any, ...]] = []
+        changed: list[int] = []
+        deleted: list[bool] = []
+        key: Any = None
+        try:
+            user = self.operator()
+            own = user.__dict__
+            process, add = user.process, made.extend
+            finish = None if self.operator.finish is Operator.finish else user.finish
+            # A mutable value may have changed in place, so only plain ones can be seen to be unchanged.
+            comparable = not any(value.mutable for value in declared)
+            names = [value.name for value in declared]
+            for position, key in enumerate(keys):
+                seen = present[position]
+                if seen:
+                    values = tuple(column[position] for column in before)
+                else:
+                    values = tuple(value.fresh() for value in declared)
+                own.update(zip(names, values, strict=True))
+                for _ in range(counts[position]):
+                    add(process(key, next(rows)) or ())
+                if finish is not None:
+                    add(finish(key) or ())
+                now = tuple([own[name] for name in names])
+                gone = bool(own.pop("_cleared", False)) and now == tuple(value.default for value in declared)
+                if gone or not (comparable and seen and now == values):
+                    if gone and not seen:
+                        continue
+                    changed.append(position)
+                    after.append(now)
+                    deleted.append(gone)
+        except Exception as error:
+            raise OperatorFailed(
+                f"operator {given.operator!r} raised {type(error).__name__}: {error} for key {key!r} in epoch "
+                f"{given.epoch}. The epoch was not committed and no state changed. Fix the operator and start the "
+                "job again: it redoes the epoch from the same input."
+            ) from error
+        state = self._state(given, declared, after, changed, keys)
+        positions = np.array(changed, dtype=np.int64)
+        return Made(self._output(given, made), state, positions, np.array(deleted, dtype=bool))
+
+    def _rows(self, given: Given) -> Any:
+        row = namedtuple("Row", self.input, rename=True)  # type: ignore[misc]
+        rows = given.rows.select(list(self.input))
+        if len(given.index) and (np.diff(given.index) < 0).any():
+            rows = rows.take(pa.array(np.argsort(given.index, kind="stable")))
+        return map(row._make, zip(*(to_list(column) for column in rows.columns), strict=True))
+
+    def _state(
+        self, given: Given, declared: list[Any], after: list[tuple[Any, ...]], changed: list[int], keys: list[Any]
+    ) -> pa.Table:
+        schema = self.operator.state_schema()
+        columns = list(zip(*after, strict=True)) if after else [()] * len(declared)
+        try:
+            arrays = [to_column(list(column), field, "state") for column, field in zip(columns, schema, strict=True)]
+        except Misfit as misfit:
+            subject = f"key {keys[changed[misfit.position]]!r}"
+            raise misfit.named(given.operator, given.epoch, subject) from misfit
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def _output(self, given: Given, made: list[Any]) -> pa.Table:
+        if not made:
+            return self.output.empty_table()
+        names = self.output.names
+        try:
+            if isinstance(made[0], dict):
+                columns = [[row[name] for row in made] for name in names]
+            else:
+                columns = [list(column) for column in zip(*made, strict=True)]
+                if len(columns) != len(names):
+                    raise ValueError(f"{len(columns)} values")
+        except (KeyError, TypeError, ValueError) as error:
+            wrong = next((row for row in made if not self._fits(row)), made[0])
+            raise OutputMismatch(
+                f"operator {given.operator!r}, epoch {given.epoch}: it gave the row {wrong!r}, which does not have the "
+                f"{len(names)} declared columns ({', '.join(names)}). Give a tuple in that order, or a dict with those "
+                "names. The epoch was not committed."
+            ) from error
+        try:
+            arrays = [
+                to_column(column, field, "output column") for column, field in zip(columns, self.output, strict=True)
+            ]
+        except Misfit as misfit:
+            raise misfit.named(given.operator, given.epoch, f"row {made[misfit.position]!r}") from misfit
+        return pa.Table.from_arrays(arrays, schema=self.output)
+
+    def _fits(self, row: Any) -> bool:
+        if isinstance(row, dict):
+            return all(name in row for name in self.output.names)
+        return isinstance(row, (tuple, list)) and len(row) == len(self.output)

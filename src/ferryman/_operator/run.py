@@ -1,0 +1,112 @@
+"""What every way of running an operator takes and gives, and the columns between Arrow and Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ferryman._model.errors import OutputMismatch
+
+
+@dataclass(frozen=True)
+class Given:
+    """Hand an operator the rows of one instance in one epoch, with the state of their keys."""
+
+    operator: str
+    epoch: int
+    rows: pa.Table
+    index: npt.NDArray[np.int64]
+    keys: list[pa.Array]
+    present: npt.NDArray[np.bool_]
+    state: pa.Table
+
+
+@dataclass(frozen=True)
+class Made:
+    """Take back an operator's output and the state it changed.
+
+    `positions` are the changed keys (None: all of them, in order); `state` has a row for each, and
+    `deleted` marks those whose state is gone.
+    """
+
+    output: pa.Table
+    state: pa.Table
+    positions: npt.NDArray[np.int64] | None = None
+    deleted: npt.NDArray[np.bool_] | None = None
+
+
+class Runner(Protocol):
+    """Run an operator; picklable, as it travels to the Python workers with Spark's function."""
+
+    def run(self, given: Given) -> Made:
+        """Run the operator once, on all rows of the instance in the epoch."""
+
+
+def to_list(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Turn a column into Python values, by the short way where there is one."""
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        values: list[Any] = column.to_numpy().tolist()
+        return values
+    listed: list[Any] = column.to_pylist()
+    return listed
+
+
+def key_values(columns: list[pa.Array]) -> list[Any]:
+    """Give each key as the user sees it: one column as its value, several as a tuple."""
+    if len(columns) == 1:
+        return to_list(columns[0])
+    return list(zip(*(to_list(column) for column in columns), strict=True))
+
+
+def to_column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
+    """Turn Python values into a column of the declared type, or say which value does not fit."""
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError, ValueError):
+        for position, value in enumerate(values):
+            try:
+                pa.array([value], field.type)
+            except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
+                raise Misfit(position, value, field, where) from error
+        raise
+
+
+class Misfit(Exception):
+    """A value that its declared column cannot hold; turned into an `OutputMismatch` with its key."""
+
+    def __init__(self, position: int, value: Any, field: pa.Field, where: str) -> None:
+        super().__init__(f"{where} {field.name!r} is declared as {field.type}, and got {value!r}")
+        self.position = position
+
+    def named(self, operator: str, epoch: int, subject: str) -> OutputMismatch:
+        """Say it with the operator, the epoch, and the key or row."""
+        return OutputMismatch(
+            f"operator {operator!r}, epoch {epoch}, {subject}: {self}. Give a value of that type, or change "
+            "the declared type. The epoch was not committed."
+        )
+
+
+def conform(table: pa.Table | pa.RecordBatch, schema: pa.Schema, operator: str, epoch: int, what: str) -> pa.Table:
+    """Cast a table that a user made to the declared columns, or say what does not fit."""
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise OutputMismatch(
+            f"operator {operator!r}, epoch {epoch}: its {what} is a {type(table).__name__}. Return a pyarrow Table."
+        )
+    if table.schema.equals(schema):
+        return table
+    try:
+        return table.select(schema.names).cast(schema)
+    except (KeyError, pa.ArrowException) as error:
+        have = ", ".join(f"{field.name} {field.type}" for field in table.schema)
+        want = ", ".join(f"{field.name} {field.type}" for field in schema)
+        raise OutputMismatch(
+            f"operator {operator!r}, epoch {epoch}: its {what} has the columns ({have}) and is declared as ({want}): "
+            f"{error}. Return the declared columns, or change the declaration. The epoch was not committed."
+        ) from error

@@ -1,0 +1,127 @@
+"""Look at a user's own session and say, once, which settings it would be better off with.
+
+Calls `settings` for what matters. Changes nothing in the session.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+from pyspark.sql import SparkSession
+
+from ferryman._spark.settings import ADVISED, Setting, applies
+
+_log = logging.getLogger("ferryman")
+
+# Applications that have been told. Sessions of one application share most of these settings.
+_told: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A setting that a session would be better off with.
+
+    Parameters
+    ----------
+    setting
+        Its name.
+    have
+        What the session has.
+    want
+        What it should have.
+    why
+        What it costs as it is.
+    line
+        What to add where the session is built.
+    """
+
+    setting: str
+    have: str
+    want: str
+    why: str
+    line: str
+
+
+def check(spark: SparkSession) -> list[Advice]:
+    """Find the settings that matter and that a session does not have.
+
+    Parameters
+    ----------
+    spark
+        Any session; one that `ferryman.session` made has nothing to be told.
+    """
+    context = spark.sparkContext
+    filesystem = context._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
+    same_python = ferryman_importable(context.pythonExec)
+    missing = []
+    for setting in ADVISED:
+        have = _value(spark, setting)
+        if not setting.accepts(have) and applies(
+            setting, master=context.master or "", filesystem=filesystem, same_python=same_python
+        ):
+            line = f'.config("{setting.key}", "{setting.want}")'
+            missing.append(Advice(setting.key, have, setting.want, setting.why, line))
+    return missing
+
+
+def advise(spark: SparkSession) -> list[Advice]:
+    """Say which settings a session should have, the first time it is asked about.
+
+    Parameters
+    ----------
+    spark
+        The session a job is about to run on.
+
+    Returns
+    -------
+    list of Advice
+        What was said; empty when there was nothing to say, or it had been said before.
+    """
+    application = spark.sparkContext.applicationId
+    if application in _told:
+        return []
+    _told.add(application)
+    missing = check(spark)
+    if missing:
+        _log.warning("%s", block(missing))
+    return missing
+
+
+def block(missing: list[Advice]) -> str:
+    """Write advice for a person to read, ending in the lines to copy."""
+    settings = "1 setting" if len(missing) == 1 else f"{len(missing)} settings"
+    reasons = "".join(f"\n  {one.setting} = {one.have}\n      {one.why}" for one in missing)
+    lines = "".join(f"\n    {one.line}" for one in missing)
+    return (
+        f"Ferryman runs correctly on this Spark session, and would run better with {settings} changed:"
+        f"{reasons}\n\n  Add where the session is built, or use ferryman.session():\n{lines}\n"
+    )
+
+
+@cache
+def ferryman_importable(python: str) -> bool:
+    """Tell whether another start of a Python finds Ferryman, as a worker would have to.
+
+    Parameters
+    ----------
+    python
+        The interpreter of the workers.
+    """
+    if python != sys.executable:
+        return False
+    # A fresh interpreter has to be asked: this one may know Ferryman from a path that only it was given.
+    ask = "import importlib.util, sys; sys.exit(importlib.util.find_spec('ferryman') is None)"
+    answer = subprocess.run([python, "-c", ask], env=dict(os.environ), capture_output=True)
+    return answer.returncode == 0
+
+
+def _value(spark: SparkSession, setting: Setting) -> str:
+    """Read a setting as the session has it."""
+    if setting.key.startswith("spark.sql."):
+        return spark.conf.get(setting.key, setting.default) or setting.default
+    return spark.sparkContext.getConf().get(setting.key) or setting.default

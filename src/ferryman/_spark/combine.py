@@ -1,0 +1,75 @@
+"""Aggregate before the shuffle: each task of the source makes partials of its own rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark import Accumulator
+
+from ferryman._model.errors import FerrymanError, to_text
+from ferryman._operator.aggregate import AggregateRunner
+from ferryman._spark.task import SEQUENCE, TOKEN, OperatorSpec, TaskFailed, key_columns, unpack
+from ferryman._state.keys import Keys, distinct
+from ferryman._state.store.contract import HASH
+
+# Rows taken at once: enough to find most of a key's rows together, and bounded in memory.
+CHUNK_ROWS = 1_000_000
+
+# Partials pay when the epoch before had this many rows, and this many rows to a key.
+WORTH_ROWS = 20_000
+WORTH_RATIO = 3
+
+
+@dataclass(frozen=True)
+class CombineTask:
+    """One operator's function for the source's side of one epoch."""
+
+    packed: bytes
+    digest: str
+    epoch: int
+    receipts: Accumulator[list[bytes]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give the partials of the task's rows, each routed as its rows were."""
+        spec: OperatorSpec = unpack(self.packed, self.digest)
+        rows = 0
+        for chunk in _chunks(batches):
+            rows += chunk.num_rows
+            try:
+                yield from _partials(spec, self.epoch, chunk).to_batches()
+            except FerrymanError as error:
+                raise TaskFailed(to_text(error)) from error
+        self.receipts.add([json.dumps({"operator": spec.name, "epoch": self.epoch, "combined": rows}).encode()])
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.num_rows for one in held) >= CHUNK_ROWS:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _partials(spec: OperatorSpec, epoch: int, rows: pa.Table) -> pa.Table:
+    assert isinstance(spec.runner, AggregateRunner), "only declared aggregates have partials"
+    hashes = rows.column(HASH).to_numpy()
+    keys = Keys.of(spec.key, hashes, key_columns(spec, epoch, rows))
+    index, first = distinct(keys)
+    partials = spec.runner.aggregation.partial(rows, index, len(first))
+    touched = keys.take(first)
+    # A partial stands where its first row stood, so the order of the source's tasks is kept.
+    routing = {
+        HASH: pa.array(touched.hash),
+        SEQUENCE: pa.array(rows.column(SEQUENCE).to_numpy()[first]),
+        TOKEN: pa.array(rows.column(TOKEN).to_numpy()[first].astype(np.int32)),
+    }
+    columns = dict(zip(spec.key.fields.names, touched.columns(), strict=True))
+    columns.update(zip(partials.column_names, partials.columns, strict=True))
+    return pa.table({**columns, **routing})

@@ -1,0 +1,71 @@
+"""Start Python workers warm: import once what every worker needs, then fork.
+
+Spark runs this in place of `pyspark.daemon` when `spark.python.daemon.module` names it. It calls pyspark's
+own daemon and nothing else; what it imports it only loads.
+
+Without it every new Python worker imports pyarrow, pandas and numba anew. Forking after the imports is safe
+here because none of them leaves a thread behind that a child could miss: Spark sets OMP_NUM_THREADS, so that
+the linear algebra under numpy starts none, Arrow makes its pools at their first use and anew in a child, and
+jemalloc's one thread is stopped and started around a fork by jemalloc itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import sys
+
+from pyspark.daemon import manager
+
+_NEEDED = (
+    "numpy",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyarrow.fs",
+    "pyarrow.ipc",
+    "pyarrow.parquet",
+    "pandas",
+    "numba",
+    "lmdb",
+    "msgpack",
+    "xxhash",
+    "pyspark.worker",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.pandas.types",
+    "ferryman._state.kernels",
+)
+
+
+def warm(names: tuple[str, ...] = _NEEDED) -> list[str]:
+    """Import modules, leaving out those that are not there.
+
+    Returns
+    -------
+    list of str
+        The modules that are loaded now.
+    """
+    loaded = []
+    # Spark reads the daemon's port from stdout: a module that greets its user there would break it.
+    with contextlib.redirect_stdout(sys.stderr):
+        for name in names:
+            # A worker that needs the module will fail with the reason; a daemon that fails takes all with it.
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+                loaded.append(name)
+    return loaded
+
+
+def main() -> None:
+    """Load what workers need, and serve Spark as `python -m pyspark.daemon` does."""
+    # Spark runs one daemon per worker module. Those that plan a data source need none of this.
+    if sys.argv[1:2] == ["pyspark.worker"]:
+        warm()
+        # Workers collect garbage after every task; 40 ms each time, were all these modules not set aside.
+        gc.collect()
+        gc.freeze()
+    manager()
+
+
+if __name__ == "__main__":
+    main()

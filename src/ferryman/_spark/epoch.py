@@ -1,0 +1,262 @@
+"""Carry out epochs: run the plan, let the sinks write, gather the receipts, commit the manifest.
+
+The steps of an epoch, in this order; a kill between any two loses nothing and repeats nothing:
+
+    epoch           the plan is built
+    before-sink     nothing is written yet
+    after-sink      deltas and sinks' files are written, nobody lists them
+    before-manifest the receipts are gathered
+    after-manifest  the epoch is committed; sinks are told
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._model.errors import PinningLost
+from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._spark.combine import WORTH_RATIO, WORTH_ROWS
+from ferryman._spark.plan import EPOCH_CONF, Planner
+from ferryman._spark.stream import Output
+from ferryman._spark.task import Control
+from ferryman._testing.faults import reach
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """Tell how an epoch went."""
+
+    epoch: int
+    batch: int
+    silent: bool
+    rows: int
+    output: int
+    keys: int
+    duration_ms: float
+    busy_ms: float
+    delta_bytes: int
+    time_ms: int
+    operators: Mapping[str, Mapping[str, Any]]
+
+
+class EpochRunner:
+    """Run one epoch after the other on top of what is committed."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        card: JobCard,
+        planner: Planner,
+        outputs: Sequence[Output],
+        *,
+        fsync: bool,
+        home: str | None,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.latest = checkpoint.latest()
+        self._card = card
+        self._planner = planner
+        self._outputs = outputs
+        self._fsync = fsync
+        self._home = home
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
+        self._prepared = False
+
+    @property
+    def next(self) -> int:
+        """Give the number of the next epoch."""
+        return (self.latest.epoch if self.latest else 0) + 1
+
+    @property
+    def batch(self) -> int:
+        """Give the last Spark micro-batch that is covered by a committed epoch."""
+        return self.latest.batch if self.latest else -1
+
+    def close(self) -> None:
+        """Let go of what was held."""
+        self._reader.shutdown(wait=False)
+        self._planner.release()
+
+    def recommit(self) -> None:
+        """Tell the sinks again of the newest epoch: the driver may have died right after its manifest."""
+        if self.latest is not None:
+            self._tell_sinks(self.latest)
+
+    def run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
+        """Run and commit the next epoch."""
+        began = time.perf_counter()
+        epoch = self.next
+        reach("epoch")
+        if not self._prepared:
+            for name, value in EPOCH_CONF.items():
+                source.sparkSession.conf.set(name, value)
+            self._prepared = True
+        offsets = None if silent else self._reader.submit(self._offsets, batch)
+        self._planner.receipts.value = []
+        combine = self._worth_combining()
+        made: dict[int, DataFrame] = {}
+        written: dict[str, Any] = {}
+        try:
+            frames = [
+                self._planner.build(output.stream, source, self._controls(epoch), combine, made)
+                for output in self._outputs
+            ]
+            reach("before-sink")
+            for number, (output, frame) in enumerate(zip(self._outputs, frames, strict=True)):
+                written[str(number)] = self._write(output, frame, epoch)
+            reach("after-sink")
+            records, receipts = self._gather(epoch, combine)
+        finally:
+            for frame in made.values():
+                if frame.is_cached:
+                    frame.unpersist()
+        manifest = Manifest(
+            epoch, batch, silent, time_ms, self._planner.routing, records, written, None, _result(offsets)
+        )
+        reach("before-manifest")
+        self.checkpoint.commit(manifest)
+        self.latest = manifest
+        reach("after-manifest")
+        self._tell_sinks(manifest)
+        duration = (time.perf_counter() - began) * 1000
+        return EpochProgress(
+            epoch,
+            batch,
+            silent,
+            sum(records[node.stream.spec.name].rows for node in self._first_nodes()),
+            sum(record.output for record in records.values()),
+            sum(record.keys for record in records.values()),
+            duration,
+            max((receipt["busy_ms"] for receipt in receipts), default=0.0),
+            sum(ref.bytes for record in records.values() for ref in record.deltas),
+            time_ms,
+            {name: {"rows": one.rows, "keys": one.keys, "output": one.output} for name, one in records.items()},
+        )
+
+    def _first_nodes(self) -> list[Any]:
+        names = {node.stream.spec.name: node for node in self._planner.nodes.values()}
+        return [node for node in names.values() if not _operators_above(node.stream.parent)][:1]
+
+    def _write(self, output: Output, frame: DataFrame, epoch: int) -> dict[str, Any]:
+        if output.sink.whole:
+            return output.sink.write(frame, epoch)
+        # This sink may look twice, or only at some rows: compute all of them once, in our own layout.
+        kept = frame if frame.is_cached else frame.persist()
+        try:
+            kept.write.format("noop").mode("overwrite").save()
+            return output.sink.write(kept, epoch)
+        finally:
+            if kept is not frame or not frame.is_cached:
+                kept.unpersist()
+
+    def _controls(self, epoch: int) -> dict[str, Control]:
+        routing = self._planner.routing
+        same = self.latest is not None and self.latest.routing.version == routing.version
+        return {
+            name: Control(
+                epoch,
+                self._card.id,
+                self.checkpoint.directory.uri,
+                self._fsync,
+                self._home,
+                routing.owner,
+                self._planner.tokens,
+                self._newest(name),
+                same,
+            )
+            for name in self._planner.nodes
+        }
+
+    def _newest(self, operator: str) -> tuple[DeltaRef, ...] | None:
+        if self.latest is None:
+            return None
+        record = self.latest.operators.get(operator)
+        return record.deltas if record else ()
+
+    def _worth_combining(self) -> set[str]:
+        """Choose the operators whose rows are aggregated before the shuffle.
+
+        Only the committed epoch before decides, so that an epoch redone after a crash is redone the same way.
+        """
+        records = self.latest.operators if self.latest else {}
+        return {
+            name
+            for name, one in records.items()
+            if one.rows >= WORTH_ROWS
+            and one.rows >= WORTH_RATIO * one.keys
+            and name in self._planner.nodes
+            and self._planner.nodes[name].packed_combined is not None
+        }
+
+    def _gather(self, epoch: int, combine: set[str]) -> tuple[dict[str, OperatorRecord], list[dict[str, Any]]]:
+        raw = [json.loads(data) for data in self._planner.receipts.value]
+        receipts = {
+            (one["operator"], one["instance"]): one for one in raw if "instance" in one and one["epoch"] == epoch
+        }
+        records = {}
+        for name in self._planner.nodes:
+            instances = range(self._planner.routing.instances)
+            missing = [one for one in instances if (name, one) not in receipts]
+            if missing:
+                raise PinningLost(
+                    f"operator {name!r}: no receipt of instances {missing} in epoch {epoch}, so Spark did not run one "
+                    "partition per instance. Keep unions, coalesce and repartition out of `transform` between "
+                    "operators. The epoch was not committed."
+                )
+            mine = [receipts[name, one] for one in instances]
+            deltas = tuple(DeltaRef(**one["delta"]) for one in mine if one["delta"])
+            rows = sum(one["rows"] for one in mine)
+            if name in combine:
+                rows = sum(one["combined"] for one in raw if "combined" in one and one["operator"] == name)
+            keys, output = (sum(one[what] for one in mine) for what in ("keys", "output"))
+            records[name] = OperatorRecord(deltas, rows, keys, output)
+        return records, list(receipts.values())
+
+    def _tell_sinks(self, manifest: Manifest) -> None:
+        for number, output in enumerate(self._outputs):
+            if str(number) in manifest.sinks:
+                output.sink.commit(manifest.epoch, manifest.sinks[str(number)])
+
+    def _offsets(self, batch: int) -> tuple[Any, ...]:
+        """Read the source offsets Spark wrote down for a micro-batch before it began."""
+        try:
+            lines = self.checkpoint.directory.read(f"spark/offsets/{batch}").to_pybytes().decode().splitlines()
+        except OSError:
+            return ()
+        return tuple(_json(line) for line in lines[2:])
+
+
+def routing_for(latest: Manifest | None, groups: int, instances: int) -> RoutingTable:
+    """Give the routing table of a start: the last one if it fits, else a new version."""
+    if latest is None:
+        return RoutingTable.even(1, groups, instances)
+    if latest.routing.instances == instances:
+        return latest.routing
+    return RoutingTable.even(latest.routing.version + 1, groups, instances)
+
+
+def _operators_above(stream: Any) -> bool:
+    while hasattr(stream, "parent"):
+        if hasattr(stream, "spec"):
+            return True
+        stream = stream.parent
+    return False
+
+
+def _result(offsets: Future[tuple[Any, ...]] | None) -> tuple[Any, ...]:
+    return offsets.result() if offsets is not None else ()
+
+
+def _json(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line

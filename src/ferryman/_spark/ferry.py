@@ -1,0 +1,308 @@
+"""The one handle: a Spark session, a checkpoint, and the jobs started on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import re
+import uuid
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.directory import directory
+from ferryman._log.lock import CheckpointLock
+from ferryman._model.errors import (
+    ForeignCheckpoint,
+    InvalidConfiguration,
+    OperatorsChanged,
+    StateSchemaChanged,
+    UnknownOption,
+)
+from ferryman._model.records import GROUPS, JobCard, OperatorCard
+from ferryman._spark import advice
+from ferryman._spark.background import Background
+from ferryman._spark.epoch import EpochRunner, routing_for
+from ferryman._spark.job import Job
+from ferryman._spark.plan import Bytes, Planner
+from ferryman._spark.stream import Operated, Output, Source, Stream
+from ferryman._state import kernels
+
+_UNITS = {"ms": 0.001, "millisecond": 0.001, "s": 1.0, "second": 1.0, "minute": 60.0, "hour": 3600.0}
+
+
+def seconds(text: str | float | None) -> float | None:
+    """Read an interval as Spark writes it.
+
+    Examples
+    --------
+    >>> seconds("500 milliseconds"), seconds("2 minutes"), seconds(None)
+    (0.5, 120.0, None)
+    """
+    if text is None or isinstance(text, (int, float)):
+        return text
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+?)s?\s*", text)
+    if found is None or found[2] not in _UNITS:
+        raise InvalidConfiguration(f"{text!r} is not an interval. Write it as '5 seconds' or '500 milliseconds'.")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+class Ferry:
+    """Give streams of a Spark session state that outlives everything but its checkpoint.
+
+    Parameters
+    ----------
+    spark
+        The session; `ferryman.session()` gives a well-tuned one.
+    checkpoint
+        A directory for the job's state: a path, or a URI that pyarrow reaches (s3://, hdfs://, ...).
+    groups
+        Key groups; fixed for the life of the checkpoint. 256 if left out.
+    retain
+        How many past epochs stay rebuildable.
+    snapshot_every
+        After how many epochs the deltas are folded into a snapshot.
+    idle
+        After how long without data an epoch comes by itself; None for never.
+    home
+        A local directory for main copies on each host; Spark's own local directory if left out.
+    fsync
+        Survive a power cut and not only a kill, at the price of a disk flush per file.
+
+    Examples
+    --------
+    >>> import ferryman
+    >>> ferry = ferryman.Ferry(spark, checkpoint="/tmp/ferry-doc")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        checkpoint: str,
+        *,
+        groups: int | None = None,
+        retain: int = 100,
+        snapshot_every: int = 100,
+        idle: str | float | None = "5 seconds",
+        home: str | None = None,
+        fsync: bool = False,
+        **unknown: Any,
+    ) -> None:
+        _refuse(unknown, Ferry.__init__, "Ferry")
+        faults = []
+        if groups is not None and not (isinstance(groups, int) and 1 <= groups <= 32768):
+            faults.append(f"groups={groups!r}: give a whole number from 1 to 32768")
+        if not (isinstance(retain, int) and retain >= 1):
+            faults.append(f"retain={retain!r}: give the number of epochs to keep, 1 at the least")
+        if not (isinstance(snapshot_every, int) and snapshot_every >= 1):
+            faults.append(f"snapshot_every={snapshot_every!r}: give a number of epochs, 1 at the least")
+        try:
+            self._idle_s = seconds(idle)
+        except InvalidConfiguration as error:
+            faults.append(f"idle={idle!r}: {error.message}")
+        if not checkpoint:
+            faults.append("checkpoint: give a directory for the job's state")
+        if faults:
+            raise InvalidConfiguration.of(faults)
+        self.spark = spark
+        self._checkpoint = str(checkpoint)
+        self._groups = groups
+        self._retain = retain
+        self._snapshot_every = snapshot_every
+        self._home = home
+        self._fsync = fsync
+
+    def stream(self, frame: DataFrame) -> Stream:
+        """Begin with any streaming DataFrame."""
+        return Source(self, frame)
+
+    def start(
+        self,
+        name: str,
+        *outputs: Output,
+        instances: int | None = None,
+        trigger: dict[str, Any] | None = None,
+        **unknown: Any,
+    ) -> Job:
+        """Start a job that feeds the given outputs; all its operators commit together.
+
+        Parameters
+        ----------
+        name
+            The job's name; a checkpoint belongs to one job.
+        outputs
+            What `Stream.write` gave, one or several.
+        instances
+            Parallel instances of every operator; the session's default parallelism if left out. It may
+            differ from the last start: key groups move.
+        trigger
+            As for Spark's `DataStreamWriter.trigger`, for example {"processingTime": "1 second"} or
+            {"availableNow": True}; epochs follow each other at once if left out.
+        """
+        _refuse(unknown, Ferry.start, "start")
+        parallel = instances if instances is not None else self.spark.sparkContext.defaultParallelism
+        if not outputs:
+            raise InvalidConfiguration("start needs at least one output: pass what stream.write(sink) gave.")
+        streams = _reachable(outputs)
+        source = _source(streams)
+        operators = _operators(streams)
+        advice.advise(self.spark)
+        kernels.warm()
+        place = directory(self._checkpoint, fsync=self._fsync)
+        lock = CheckpointLock(place, name)
+        try:
+            checkpoint = Checkpoint(place)
+            card = self._card(checkpoint, name, operators)
+            if not (isinstance(parallel, int) and 1 <= parallel <= card.groups):
+                raise InvalidConfiguration(
+                    f"instances={parallel!r}: give a whole number from 1 to the {card.groups} key groups of the job."
+                )
+            for folder in ("manifests", "deltas", "snapshots"):
+                place.sweep(folder)
+            planner = Planner(
+                self.spark,
+                routing_for(checkpoint.latest(), card.groups, parallel),
+                _several_hosts(self.spark),
+                _shared(streams, outputs),
+                self.spark.sparkContext.accumulator([], Bytes()),
+            )
+            for stream in operators.values():
+                planner.add(stream)
+            runner = EpochRunner(checkpoint, card, planner, outputs, fsync=self._fsync, home=self._home)
+            background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)
+            return Job(
+                name,
+                self.spark,
+                source,
+                runner,
+                background,
+                lock,
+                job_id=card.id,
+                home_base=self._home,
+                idle_s=self._idle_s,
+                trigger=trigger or {},
+            )
+        except BaseException:
+            lock.release()
+            raise
+
+    def _card(self, checkpoint: Checkpoint, name: str, operators: dict[str, Operated]) -> JobCard:
+        """Read the job's card and check that this is the same job; write it where the checkpoint is new."""
+        wanted = {label: card_of(stream.spec.key, stream.spec.state) for label, stream in operators.items()}
+        card = checkpoint.card()
+        if card is None:
+            card = JobCard(uuid.uuid4().hex, name, self._groups or GROUPS, wanted)
+            checkpoint.create(card)
+            return card
+        where = checkpoint.directory.uri
+        if card.job != name:
+            raise ForeignCheckpoint(
+                f"{where} belongs to job {card.job!r}, and this is job {name!r}. Give each job a checkpoint of its own."
+            )
+        if self._groups is not None and self._groups != card.groups:
+            raise InvalidConfiguration(
+                f"groups={self._groups}: {where} was made with {card.groups} key groups, which cannot change. Leave "
+                "`groups` out, or start on a new checkpoint."
+            )
+        gone = sorted(set(card.operators) - set(wanted))
+        if gone:
+            new = sorted(set(wanted) - set(card.operators))
+            hint = f" If {gone[0]!r} is now called {new[0]!r}, pass name={gone[0]!r} to keep its state." if new else ""
+            raise OperatorsChanged(
+                f"{where} holds state of the operators {', '.join(map(repr, gone))}, which the job no longer has."
+                f"{hint} To drop state, start on a new checkpoint."
+            )
+        for label, mine in wanted.items():
+            if label in card.operators and card.operators[label] != mine:
+                raise StateSchemaChanged(
+                    f"operator {label!r} does not fit its state in {where}:\n"
+                    f"{_difference(card.operators[label], mine)}\n"
+                    "Put the declaration back, or start on a new checkpoint."
+                )
+        if set(wanted) != set(card.operators):
+            card = dataclasses.replace(card, operators={**card.operators, **wanted})
+            checkpoint.create(card)
+        return card
+
+
+def _difference(old: OperatorCard, new: OperatorCard) -> str:
+    lines = []
+    for side in ("key", "state"):
+        before, after = dict(getattr(old, side)), dict(getattr(new, side))
+        for name in [*before, *(one for one in after if one not in before)]:
+            if before.get(name) != after.get(name):
+                lines.append(f"  {side} {name!r}: {before.get(name, 'not there')} -> {after.get(name, 'not there')}")
+    return "\n".join(lines) or "  the columns are in another order"
+
+
+def _refuse(unknown: dict[str, Any], function: Any, label: str) -> None:
+    known = [
+        name
+        for name, one in inspect.signature(function).parameters.items()
+        if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD) and name != "self"
+    ]
+    if unknown:
+        lines = []
+        for name in unknown:
+            close = difflib.get_close_matches(name, known, 1)
+            lines.append(f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+        raise UnknownOption(f"{label} has no option {', '.join(lines)}. It has: {', '.join(known)}.")
+
+
+def _reachable(outputs: tuple[Output, ...]) -> list[Stream]:
+    """List every stream the outputs rest on, sources first."""
+    found: dict[int, Stream] = {}
+
+    def visit(stream: Stream) -> None:
+        if id(stream) not in found:
+            if isinstance(parent := getattr(stream, "parent", None), Stream):
+                visit(parent)
+            found[id(stream)] = stream
+
+    for output in outputs:
+        visit(output.stream)
+    return list(found.values())
+
+
+def _source(streams: list[Stream]) -> Source:
+    sources = [stream for stream in streams if isinstance(stream, Source)]
+    if len(sources) != 1:
+        raise InvalidConfiguration(
+            f"a job has one source, and these outputs rest on {len(sources)}. Union the streaming DataFrames "
+            "with Spark before ferry.stream, or start a job for each."
+        )
+    return sources[0]
+
+
+def _operators(streams: list[Stream]) -> dict[str, Operated]:
+    operators: dict[str, Operated] = {}
+    for stream in streams:
+        if isinstance(stream, Operated):
+            if stream.spec.name in operators:
+                raise InvalidConfiguration(
+                    f"two operators are called {stream.spec.name!r}. Give one of them another name (name=...)."
+                )
+            operators[stream.spec.name] = stream
+    if not operators:
+        raise InvalidConfiguration(
+            "the job has no operator with state. Add .key_by(...).process(...) or .aggregate(...)."
+        )
+    return operators
+
+
+def _shared(streams: list[Stream], outputs: tuple[Output, ...]) -> set[int]:
+    """Find the streams that several others read: they are computed once per epoch and kept for it."""
+    readers: dict[int, int] = {}
+    for stream in streams:
+        if isinstance(parent := getattr(stream, "parent", None), Stream):
+            readers[id(parent)] = readers.get(id(parent), 0) + 1
+    for output in outputs:
+        readers[id(output.stream)] = readers.get(id(output.stream), 0) + 1
+    return {stream for stream, count in readers.items() if count > 1}
+
+
+def _several_hosts(spark: SparkSession) -> bool:
+    master = spark.sparkContext.master or "local"
+    return not (master == "local" or master.startswith("local["))

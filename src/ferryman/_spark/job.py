@@ -1,0 +1,266 @@
+"""A running job: Spark's query, the epochs, silent epochs, stopping, and a view on progress and state."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ferryman._log.lock import CheckpointLock
+from ferryman._model.errors import FerrymanError, JobFailed, from_text
+from ferryman._spark.background import Background
+from ferryman._spark.epoch import EpochProgress, EpochRunner
+from ferryman._spark.home import home
+from ferryman._spark.state import StateView
+from ferryman._spark.stream import Source
+
+
+class _Stopping(Exception):
+    """Ends Spark's query from inside: raised instead of an epoch when the job is to stop."""
+
+
+class Job:
+    """One Structured Streaming query under Ferryman; `Ferry.start` makes it."""
+
+    def __init__(
+        self,
+        name: str,
+        spark: SparkSession,
+        source: Source,
+        runner: EpochRunner,
+        background: Background,
+        lock: CheckpointLock,
+        *,
+        job_id: str,
+        home_base: str | None,
+        idle_s: float | None,
+        trigger: dict[str, Any],
+    ) -> None:
+        self.name = name
+        self._spark = spark
+        self._source = source
+        self._runner = runner
+        self._background = background
+        self._lock = lock
+        self._home = home(job_id, home_base)
+        self._idle_s = None if trigger.get("availableNow") or trigger.get("once") else idle_s
+        self._progress: deque[EpochProgress] = deque(maxlen=10_000)
+        self._turn = threading.Lock()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._last_epoch_at = time.monotonic()
+        self._query = self._begin(trigger)
+        self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
+        if self._idle_s is not None:
+            self._clock.start()
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def _begin(self, trigger: dict[str, Any]) -> StreamingQuery:
+        self._runner.recommit()
+        intent = self._runner.checkpoint.intent()
+        if intent is not None and intent[0] == self._runner.next:
+            # A silent epoch was under way when the driver died: it comes first, just as it was begun.
+            self._silent_epoch(intent[1])
+        spark_side = f"{self._runner.checkpoint.directory.uri}/spark"
+        self._pending = self._pending_batch()
+        writer = self._source.frame.writeStream.foreachBatch(self._batch).queryName(self.name)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        return writer.option("checkpointLocation", spark_side).start()
+
+    def _pending_batch(self) -> bool:
+        """Tell whether Spark will begin by redoing a micro-batch; no silent epoch may come before it."""
+        listed = self._runner.checkpoint.directory.list
+        begun, done = (
+            max((int(name) for name in listed(f"spark/{side}") if name.isdigit()), default=-1)
+            for side in ("offsets", "commits")
+        )
+        return begun > done
+
+    # -- epochs ----------------------------------------------------------------------------------
+
+    def _batch(self, frame: DataFrame, batch: int) -> None:
+        if self._stopping:
+            raise _Stopping
+        with self._turn:
+            self._pending = False
+            if batch > self._runner.batch:
+                self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=_now_ms()))
+
+    def _silent_epoch(self, time_ms: int) -> None:
+        session = self._spark.newSession()
+        for name, value in {"spark.sql.adaptive.enabled": "false"}.items():
+            session.conf.set(name, value)
+        empty = session.createDataFrame([], self._source.schema)
+        self._epoch(lambda: self._runner.run(empty, self._runner.batch, silent=True, time_ms=time_ms))
+
+    def _epoch(self, run: Callable[[], EpochProgress]) -> None:
+        try:
+            progress = run()
+        except Exception as error:
+            self._failure = as_ferryman(error, self.name)
+            raise
+        self._background.committed(progress.epoch, progress.delta_bytes)
+        with self._changed:
+            self._progress.append(progress)
+            self._last_epoch_at = time.monotonic()
+            self._changed.notify_all()
+
+    def _silence(self) -> None:
+        """Let an epoch come when no data does."""
+        assert self._idle_s is not None
+        while True:
+            with self._changed:
+                left = self._last_epoch_at + self._idle_s - time.monotonic()
+                if self._changed.wait_for(lambda: self._stopping or self._closed, timeout=max(left, 0.05)):
+                    return
+            if time.monotonic() - self._last_epoch_at < self._idle_s or self._pending or not self._query.isActive:
+                continue
+            if self._query.status["isTriggerActive"] or not self._turn.acquire(blocking=False):
+                continue
+            try:
+                now = _now_ms()
+                self._runner.checkpoint.intend(self._runner.next, now)
+                self._silent_epoch(now)
+            except Exception:
+                self._query.stop()
+                return
+            finally:
+                self._turn.release()
+
+    # -- for the user ----------------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        """Tell whether the job runs."""
+        return bool(self._query.isActive)
+
+    @property
+    def epoch(self) -> int:
+        """Give the newest committed epoch; 0 before the first."""
+        return self._runner.next - 1
+
+    def progress(self) -> list[EpochProgress]:
+        """List the epochs this run has committed, oldest first."""
+        with self._changed:
+            return list(self._progress)
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until a condition holds, looking after every epoch; tell whether it does.
+
+        Raises the job's error if it fails meanwhile.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._changed:
+                met = self._changed.wait_for(lambda: condition() or not self.active, timeout=0.2)
+            if met and condition():
+                return True
+            if not self.active:
+                self._raise_failure()
+                return condition()
+            if deadline is not None and time.monotonic() > deadline:
+                return condition()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the job ends; tell whether it has. Raises the job's error if it failed."""
+        with contextlib.suppress(PySparkException):
+            self._query.awaitTermination(timeout)  # type: ignore[arg-type]
+        if self.active:
+            return False
+        self._close()
+        self._raise_failure()
+        return True
+
+    def state(self, operator: str) -> StateView:
+        """Look into an operator's state as of the newest committed epoch."""
+        return StateView(self._spark, self._runner.checkpoint, operator, self.epoch)
+
+    def stop(self) -> None:
+        """End after the epoch under way, quietly."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        with _quiet(self._spark):
+            while self.active:
+                # The next epoch, if one is coming, ends the query from inside; else nothing is under way.
+                with self._turn:
+                    pass
+                if not self._query.status["isTriggerActive"]:
+                    self._query.stop()
+                with contextlib.suppress(PySparkException):
+                    self._query.awaitTermination(1)
+        self._close()
+        self._raise_failure()
+
+    def _close(self) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        if self._clock.is_alive() and self._clock is not threading.current_thread():
+            self._clock.join()
+        self._background.close()
+        self._runner.close()
+        if self._failure is None and not self._query_failure():
+            shutil.rmtree(self._home, ignore_errors=True)
+        self._lock.release()
+
+    def _query_failure(self) -> BaseException | None:
+        with contextlib.suppress(Py4JError):
+            return self._query.exception()
+        return None
+
+    def _raise_failure(self) -> None:
+        if self._failure is None and not self._stopping:
+            error = self._query_failure()
+            if error is not None:
+                self._failure = as_ferryman(error, self.name)
+        if self._failure is not None:
+            raise self._failure
+
+
+def as_ferryman(error: BaseException, job: str) -> BaseException:
+    """Find the FerrymanError inside what Spark raised; else wrap it."""
+    if isinstance(error, FerrymanError):
+        return error
+    found = from_text(str(error))
+    if found is not None:
+        found.__cause__ = error
+        return found
+    wrapped = JobFailed(
+        f"job {job!r} ended: {error}. Nothing of the epoch under way was committed; start the job again to redo it."
+    )
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@contextlib.contextmanager
+def _quiet(spark: SparkSession) -> Iterator[None]:
+    """Keep Spark from logging the end of a query as an error while we end it on purpose."""
+    jvm: Any = spark.sparkContext._jvm
+    name = "org.apache.spark.sql.execution.streaming"
+    log4j = jvm.org.apache.logging.log4j
+    before = log4j.LogManager.getLogger(name).getLevel()
+    log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+    try:
+        yield
+    finally:
+        log4j.core.config.Configurator.setLevel(name, before)

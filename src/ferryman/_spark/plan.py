@@ -1,0 +1,192 @@
+"""Compose the Spark plan of an epoch: route, shuffle, pin, run; from few expressions, built once.
+
+    source -> select(columns, hash, sequence, token) -> [partials] -> repartition(N, token) -> [union anchor]
+           -> mapInArrow(instance task)
+
+Partition number and instance number are the same. On a cluster the anchor, a cached one-row-per-instance
+DataFrame, ties each instance to the host that caches its row; on one host there is nothing to tie, and
+the plan goes without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from pyspark import Accumulator, AccumulatorParam, cloudpickle
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, StructField, StructType
+
+from ferryman._model.records import RoutingTable
+from ferryman._routing.tokens import tokens
+from ferryman._spark.combine import CombineTask
+from ferryman._spark.schema import to_spark
+from ferryman._spark.stream import Operated, Source, Stream, Transformed
+from ferryman._spark.task import SEQUENCE, TOKEN, Control, InstanceTask, OperatorSpec
+from ferryman._state.store.contract import HASH
+
+# What the plan of an epoch needs of the session that runs it, whatever the user's own session has.
+EPOCH_CONF = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+}
+
+
+class Bytes(AccumulatorParam[list[bytes]]):
+    """Gather receipts in a list."""
+
+    def zero(self, value: list[bytes]) -> list[bytes]:
+        """Begin with none."""
+        return []
+
+    def addInPlace(self, value1: list[bytes], value2: list[bytes]) -> list[bytes]:
+        """Append."""
+        value1.extend(value2)
+        return value1
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A spec as it travels: pickled once per job, as Spark pickles user code, and known by its digest."""
+
+    data: bytes
+    digest: str
+
+    @classmethod
+    def of(cls, spec: OperatorSpec) -> Packed:
+        """Pack a spec."""
+        data: bytes = cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]
+        return cls(data, hashlib.blake2b(data, digest_size=12).hexdigest())
+
+
+@dataclass
+class Node:
+    """An operator's part of the plan that does not change from epoch to epoch."""
+
+    stream: Operated
+    columns: list[Column]
+    output: StructType
+    partial: StructType
+    packed: Packed
+    packed_combined: Packed | None
+    anchor: DataFrame | None = None
+    anchor_combined: DataFrame | None = None
+
+
+@dataclass
+class Planner:
+    """Build the DataFrames of each epoch, for one routing table."""
+
+    spark: SparkSession
+    routing: RoutingTable
+    pinned: bool
+    shared: set[int]
+    receipts: Accumulator[list[bytes]]
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Choose the tokens and make the anchor."""
+        self.tokens = tokens(self.routing.instances)
+        self._table = F.lit(np.array([self.tokens[owner] for owner in self.routing.owner], dtype=np.int32))
+        self._anchor = self._make_anchor() if self.pinned else None
+
+    def _make_anchor(self) -> DataFrame:
+        schema = StructType([StructField(TOKEN, IntegerType(), False)])
+        session = self.spark.newSession()
+        for name, value in EPOCH_CONF.items():
+            session.conf.set(name, value)
+        rows = session.createDataFrame([(token,) for token in self.tokens], schema)
+        anchor = rows.repartition(self.routing.instances, TOKEN).cache()
+        anchor.count()
+        return anchor
+
+    def release(self) -> None:
+        """Let go of the anchor."""
+        if self._anchor is not None:
+            self._anchor.unpersist()
+
+    def add(self, stream: Operated) -> None:
+        """Prepare an operator's part of the plan."""
+        parent, spec = stream.parent, stream.spec
+        inputs = spec.input.names
+        fields = [parent.schema[name] for name in inputs]
+        routing = [
+            StructField(HASH, LongType(), False),
+            StructField(SEQUENCE, LongType(), False),
+            StructField(TOKEN, IntegerType(), False),
+        ]
+        keys = [parent.schema[name] for name in spec.key.fields.names]
+        partial = StructType([*keys, *to_spark(spec.state), *routing])
+        hashed = F.xxhash64(*(_hashable(one) for one in keys))
+        group = F.pmod(hashed, F.lit(len(self.routing.owner))).cast("int")
+        token = F.coalesce(self._table[group], F.lit(self.tokens[0])).alias(TOKEN)
+        columns = [F.col(f"`{name}`") for name in inputs]
+        columns += [hashed.alias(HASH), F.monotonically_increasing_id().alias(SEQUENCE), token]
+        node = Node(
+            stream,
+            columns,
+            stream.schema,
+            partial,
+            Packed.of(spec),
+            Packed.of(stream.combined) if stream.combined else None,
+        )
+        if self._anchor is not None:
+            node.anchor = _anchor_for(self._anchor, StructType([*fields, *routing]))
+            node.anchor_combined = _anchor_for(self._anchor, partial)
+        self.nodes[spec.name] = node
+
+    def build(
+        self,
+        stream: Stream,
+        source: DataFrame,
+        controls: dict[str, Control],
+        combine: set[str],
+        made: dict[int, DataFrame],
+    ) -> DataFrame:
+        """Give the DataFrame of a stream in an epoch; streams with several readers are kept for the epoch."""
+        if id(stream) in made:
+            return made[id(stream)]
+        if isinstance(stream, Source):
+            frame = source
+        elif isinstance(stream, Transformed):
+            frame = stream.function(self.build(stream.parent, source, controls, combine, made))
+        else:
+            assert isinstance(stream, Operated), "a stream is a source, a transformation or an operator's output"
+            parent = self.build(stream.parent, source, controls, combine, made)
+            frame = self._operate(
+                self.nodes[stream.spec.name], parent, controls[stream.spec.name], stream.spec.name in combine
+            )
+        if id(stream) in self.shared:
+            frame = frame.persist()
+        made[id(stream)] = frame
+        return frame
+
+    def _operate(self, node: Node, parent: DataFrame, control: Control, combine: bool) -> DataFrame:
+        routed = parent.select(*node.columns)
+        packed, anchor = node.packed, node.anchor
+        if combine and node.packed_combined is not None:
+            task = CombineTask(packed.data, packed.digest, control.epoch, self.receipts)
+            routed = routed.mapInArrow(task, node.partial)
+            packed, anchor = node.packed_combined, node.anchor_combined
+        routed = routed.repartition(self.routing.instances, TOKEN)
+        if anchor is not None:
+            routed = routed.union(anchor)
+        return routed.mapInArrow(InstanceTask(packed.data, packed.digest, control, self.receipts), node.output)
+
+
+def _hashable(key: StructField) -> Column:
+    column = F.col(f"`{key.name}`")
+    # 0.0 and -0.0 are one key; adding 0.0 makes them one value.
+    return column + F.lit(0.0) if isinstance(key.dataType, (FloatType, DoubleType)) else column
+
+
+def _anchor_for(anchor: DataFrame, schema: StructType) -> DataFrame:
+    def column(one: StructField) -> Column:
+        if one.name == TOKEN:
+            return F.col(TOKEN)
+        value = F.lit(-1) if one.name in (SEQUENCE, HASH) else F.lit(None)
+        return value.cast(one.dataType).alias(one.name)
+
+    return anchor.select(*(column(one) for one in schema))

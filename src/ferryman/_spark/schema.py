@@ -1,0 +1,56 @@
+"""Between Spark's schemas and Arrow's."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ferryman._model.errors import InvalidConfiguration
+
+_PARAMETERS = inspect.signature(to_arrow_schema).parameters
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """Give the Arrow types of a Spark schema; timestamps in UTC, every column nullable."""
+    # Spark renamed the argument between 4.1 and 4.3.
+    utc: dict[str, Any] = {"timezone": "UTC"} if "timezone" in _PARAMETERS else {"timestamp_utc": True}
+    return pa.schema([pa.field(field.name, field.type) for field in to_arrow_schema(schema, **utc)])
+
+
+def to_spark(schema: pa.Schema) -> StructType:
+    """Give the Spark schema of an Arrow one."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def declared_struct(declared: Any, operator: str) -> StructType:
+    """Read an operator's declared output: DDL, a StructType or a pyarrow schema."""
+    if isinstance(declared, StructType):
+        return declared
+    if isinstance(declared, pa.Schema):
+        return to_spark(declared)
+    if isinstance(declared, str):
+        return _ddl(declared, operator)
+    raise InvalidConfiguration(
+        f"operator {operator!r} does not declare its output. Set `output` on the class, for example "
+        'output = "sensor string, mean double".'
+    )
+
+
+def _ddl(text: str, operator: str) -> StructType:
+    try:
+        parsed = StructType.fromDDL(text)
+    except PySparkException as error:
+        raise InvalidConfiguration(
+            f"operator {operator!r}: its output {text!r} is not a schema Spark can read. Write it as "
+            '"sensor string, mean double".'
+        ) from error
+    if not isinstance(parsed, StructType):
+        raise InvalidConfiguration(
+            f'operator {operator!r}: its output {text!r} has no column names. Write it as "sensor string, mean double".'
+        )
+    return parsed

@@ -1,0 +1,222 @@
+"""Run one instance of an operator for one epoch: the function Spark calls in a Python worker.
+
+It may run twice, be retried, or outlive its epoch; it only reads the epoch before, and writes one delta
+whose name is its content. What it did goes to the driver as a receipt, through a Spark accumulator.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import Accumulator, TaskContext, cloudpickle
+
+from ferryman._log.advance import advance
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.directory import directory
+from ferryman._model.errors import FerrymanError, NullKey, PinningLost, StaleTask, to_text
+from ferryman._model.records import DeltaRef
+from ferryman._operator.run import Given, Made, Runner
+from ferryman._spark.home import home
+from ferryman._state import store as stores
+from ferryman._state.keys import Keys, KeySchema, distinct
+from ferryman._state.store.contract import HASH, delta_schema
+
+TOKEN = "_token"
+SEQUENCE = "_seq"
+ROUTING_COLUMNS = (HASH, SEQUENCE, TOKEN)
+
+# A worker that has more than this of main copies in memory gives it back to the system after the task.
+RESIDENT_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    """All that does not change from epoch to epoch: what an operator is."""
+
+    name: str
+    key: KeySchema
+    input: pa.Schema
+    state: pa.Schema
+    output: pa.Schema
+    runner: Runner
+    backend: str
+
+
+@dataclass(frozen=True)
+class Control:
+    """What an instance must know of this epoch; travels with the function, in-band with the data."""
+
+    epoch: int
+    job_id: str
+    checkpoint: str
+    fsync: bool
+    home: str | None
+    owner: tuple[int, ...]
+    tokens: tuple[int, ...]
+    newest: tuple[DeltaRef, ...] | None
+    newest_same_routing: bool
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Tell the driver what a task did."""
+
+    operator: str
+    epoch: int
+    instance: int
+    rows: int
+    keys: int
+    output: int
+    busy_ms: float
+    advanced: int
+    delta: DeltaRef | None
+
+
+class TaskFailed(Exception):
+    """Carries a FerrymanError as text through Spark's own exception."""
+
+
+_specs: dict[str, Any] = {}
+_stores: dict[tuple[str, str], stores.Store] = {}
+
+
+def unpack(packed: bytes, digest: str) -> Any:
+    """Unpack what travelled with Spark's function, once per worker and not once per epoch."""
+    if digest not in _specs:
+        _specs.clear() if len(_specs) > 64 else None
+        _specs[digest] = cloudpickle.loads(packed)
+    return _specs[digest]
+
+
+def _store(spec: OperatorSpec, place: Path, groups: int) -> stores.Store:
+    # A store object belongs to the process that opened it: workers are forked, so it is opened lazily here.
+    name = (str(place), spec.name)
+    if name not in _stores:
+        _stores[name] = stores.open(spec.backend, place / spec.name, spec.key, spec.state, groups)
+    return _stores[name]
+
+
+@dataclass(frozen=True)
+class InstanceTask:
+    """One operator's function for one epoch; Spark calls it once per instance."""
+
+    packed: bytes
+    digest: str
+    control: Control
+    receipts: Accumulator[list[bytes]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the instance on its rows and give its output."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this inside a task"
+        try:
+            spec = unpack(self.packed, self.digest)
+            output, receipt = run(spec, self.control, context.partitionId(), list(batches))
+        except FerrymanError as error:
+            raise TaskFailed(to_text(error)) from error
+        self.receipts.add([json.dumps(asdict(receipt)).encode()])
+        yield from output.to_batches()
+
+
+def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.RecordBatch]) -> tuple[pa.Table, Receipt]:
+    """Read the epoch before, run the operator, publish the delta."""
+    began = time.perf_counter()
+    rows = _in_order(spec, control, instance, batches)
+    total = len(control.owner)
+    mine = np.flatnonzero(np.array(control.owner) == instance)
+    before = control.epoch - 1
+    checkpoint = Checkpoint(directory(control.checkpoint, fsync=control.fsync))
+    store = _store(spec, home(control.job_id, control.home), total)
+    advanced = advance(
+        store,
+        checkpoint,
+        spec.name,
+        mine,
+        before,
+        key=spec.key,
+        state=spec.state,
+        total=total,
+        newest=_newest(control, instance),
+    )
+    hashes = rows.column(HASH).to_numpy()
+    keys = Keys.of(spec.key, hashes, key_columns(spec, control.epoch, rows))
+    index, first = distinct(keys)
+    touched = keys.take(first)
+    found = store.lookup(touched)
+    given = Given(spec.name, control.epoch, rows, index, touched.columns(), found.present, found.state)
+    made = spec.runner.run(given)
+    if (store.epochs()[mine] != before).any():
+        raise StaleTask(
+            f"operator {spec.name!r}: a later epoch overtook this task of epoch {control.epoch}. Its result is not "
+            "wanted any more; nothing to do."
+        )
+    delta = _delta(spec, touched, made)
+    ref = checkpoint.write_delta(control.epoch, spec.name, instance, delta) if delta.num_rows else None
+    if store.mapped_bytes() > RESIDENT_BYTES:
+        store.release()
+    busy = (time.perf_counter() - began) * 1000
+    receipt = Receipt(
+        spec.name, control.epoch, instance, rows.num_rows, len(first), made.output.num_rows, busy, advanced, ref
+    )
+    return made.output, receipt
+
+
+def _newest(control: Control, instance: int) -> list[DeltaRef] | None:
+    if control.newest is None:
+        return None
+    if control.newest_same_routing:
+        return [ref for ref in control.newest if ref.instance == instance]
+    return list(control.newest)
+
+
+def _in_order(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.RecordBatch]) -> pa.Table:
+    """Put the rows into the source's order, whatever order the shuffle brought them in; drop the anchor row."""
+    if not batches:
+        return pa.schema([*spec.input, (HASH, pa.int64())]).empty_table()
+    rows = pa.Table.from_batches(batches)
+    if instance >= len(control.tokens) or (rows.num_rows and rows.column(TOKEN)[0].as_py() != control.tokens[instance]):
+        raise PinningLost(
+            f"operator {spec.name!r}: partition {instance} got rows that are not of instance {instance}, so Spark ran "
+            "the epoch with another layout than one partition per instance. Keep unions, coalesce and repartition "
+            "out of `transform` between operators, and adaptive execution off for the job."
+        )
+    sequence = rows.column(SEQUENCE).to_numpy()
+    if (np.diff(sequence) < 0).any():
+        order = np.argsort(sequence, kind="stable")
+        rows = rows.take(pa.array(order))
+        sequence = sequence[order]
+    # The anchor's row has the sequence -1, so after ordering it comes first.
+    anchors = int(np.searchsorted(sequence, 0))
+    return rows.slice(anchors).drop_columns([TOKEN, SEQUENCE])
+
+
+def key_columns(spec: OperatorSpec, epoch: int, rows: pa.Table) -> list[pa.ChunkedArray]:
+    """Take the key columns out of rows; a null among them is an error."""
+    columns = [rows.column(name) for name in spec.key.fields.names]
+    for name, column in zip(spec.key.fields.names, columns, strict=True):
+        if column.null_count:
+            bad = rows.filter(column.is_null()).slice(0, 1).drop_columns([HASH]).to_pylist()[0]
+            raise NullKey(
+                f"operator {spec.name!r}, epoch {epoch}: {column.null_count} rows have no value in the key "
+                f"column {name!r}, for example {bad!r}. A row without a key belongs to no instance. Filter such rows "
+                "out or give them a key (F.coalesce) before key_by. The epoch was not committed; no row is lost."
+            )
+    return columns
+
+
+def _delta(spec: OperatorSpec, touched: Keys, made: Made) -> pa.Table:
+    keys = touched if made.positions is None else touched.take(made.positions)
+    deleted = pa.repeat(False, len(keys)) if made.deleted is None else pa.array(made.deleted)
+    arrays = [pa.array(keys.hash), deleted, *keys.columns(), *(_one(column) for column in made.state.columns)]
+    return pa.Table.from_arrays(arrays, schema=delta_schema(spec.key, spec.state))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

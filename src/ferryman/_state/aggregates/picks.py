@@ -1,0 +1,61 @@
+"""Folds that keep one of the values they saw: min, max, first and last.
+
+All four choose a row per key and then take its value, whatever its type; so the state has the type of
+the input, and equal inputs give equal bytes, NaN payloads included. Calls `columns` and `kernels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ferryman._state.aggregates import kernels
+from ferryman._state.aggregates.columns import floats, integers, is_varying, take, valid, varying
+from ferryman._state.aggregates.kernels import Ints, frozen
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Keep the least, greatest, first or last value of a column."""
+
+    name: str
+    column: str
+    kind: str
+    state: tuple[pa.Field, ...]
+    output: pa.Field
+
+    @classmethod
+    def of(cls, name: str, column: str, kind: str, type: pa.DataType) -> Pick:
+        """Declare state and output."""
+        field = pa.field(name, type)
+        return cls(name, column, kind, (field,), field)
+
+    def partial(self, rows: pa.Array | None, index: Ints, n: int) -> list[pa.Array]:
+        """Pick among the rows of each key."""
+        assert rows is not None
+        return [take(rows, self._choose(rows, index, n))]
+
+    def merge(self, state: Sequence[pa.Array], partials: Sequence[pa.Array], index: Ints, n: int) -> list[pa.Array]:
+        """Pick among the state and the partials: the same choice, with the state as the earliest row."""
+        rows = pa.concat_arrays([state[0], partials[0]])
+        return self.partial(rows, frozen(np.concatenate([np.arange(n, dtype=np.int64), index])), n)
+
+    def result(self, state: Sequence[pa.Array]) -> pa.Array:
+        """Give the value kept."""
+        return state[0]
+
+    def _choose(self, rows: pa.Array, index: Ints, n: int) -> Ints:
+        chosen = np.full(n, -1, np.int64)
+        if self.kind == "first":
+            kernels.choose_first(valid(rows), index, chosen)
+        elif self.kind == "last":
+            kernels.choose_last(valid(rows), index, chosen)
+        elif is_varying(rows.type):
+            kernels.choose_extreme_bytes(*varying(rows), valid(rows), index, self.kind == "max", chosen)
+        else:
+            values = floats(rows) if pa.types.is_floating(rows.type) else integers(rows)
+            kernels.choose_extreme(values, valid(rows), index, self.kind == "max", chosen)
+        return chosen

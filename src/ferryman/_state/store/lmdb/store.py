@@ -1,0 +1,142 @@
+"""The lmdb store: the contract, carried out in LMDB transactions.
+
+One writer at a time, any number of readers on a snapshot each. Calls the ledger, the codec and the
+record keys of this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ferryman._state.compiled import Ints
+from ferryman._state.keys import Keys, KeySchema
+from ferryman._state.store import contract, home
+from ferryman._state.store.contract import Found, Rows
+from ferryman._state.store.lmdb import codec, ledger, record_keys
+from ferryman._state.store.lmdb.environment import Environment
+
+# The values of a record that come before the state: the hash, and the key if it was cut.
+_BEFORE_STATE = 2
+
+
+class LmdbStore:
+    """Hold mains of state of any type; see `contract.Store` for what each method does."""
+
+    def __init__(self, directory: Path, key: KeySchema, state: pa.Schema, groups: int) -> None:
+        self._key = key
+        self._state = pa.schema([each.with_nullable(True) for each in state])
+        self._groups = groups
+        who = home.identity("lmdb", key, state, groups)
+        self._at = Environment.acquire(home.claim(directory, who, lambda fresh: None).resolve())
+
+    def epochs(self) -> Ints:
+        with self._at.database.begin() as transaction:
+            return ledger.read(transaction, self._at.ledger, self._groups)
+
+    def lookup(self, keys: Keys) -> Found:
+        records, whole = record_keys.of(keys, keys.groups(self._groups).astype(np.int64))
+        with self._at.database.begin(db=self._at.rows) as transaction:
+            get = transaction.get
+            rows = codec.unpack([get(each) for each in records])
+        for i in [i for i, each in enumerate(whole) if each is not None]:
+            row = rows[i]
+            if row is not None and row[1] != whole[i]:
+                rows[i] = None
+        present = np.fromiter((row is not None for row in rows), np.bool_, len(rows))
+        columns = codec.to_columns(rows, _BEFORE_STATE, self._state)
+        return Found(present, pa.Table.from_arrays(columns, schema=self._state))
+
+    def apply(self, delta: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
+        wanted = np.asarray(groups, np.int64)
+        with self._at.database.begin(write=True) as transaction:
+            epochs = ledger.read(transaction, self._at.ledger, self._groups)
+            advancing = contract.to_advance(epochs, wanted, epoch)
+            if not len(advancing):
+                return
+            rows = Rows.of(delta, self._key, self._state, contract.mark(advancing, self._groups))
+            self._write(transaction, rows)
+            epochs[advancing] = epoch
+            ledger.write(transaction, self._at.ledger, epochs)
+
+    def ingest(self, part: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
+        wanted = np.asarray(groups, np.int64)
+        rows = Rows.of(part, self._key, self._state, contract.mark(wanted, self._groups))
+        with self._at.database.begin(write=True) as transaction:
+            self._clear(transaction, wanted)
+            self._write(transaction, rows)
+            self._set_epochs(transaction, wanted, epoch)
+
+    def scan(self, group: int, as_of: int) -> pa.Table:
+        with self._at.database.begin() as transaction:
+            at = int(ledger.read(transaction, self._at.ledger, self._groups)[group])
+            if at != as_of:
+                raise contract.not_at(group, at, as_of)
+            records, values = [], []
+            for record, value in self._records(transaction, group):
+                records.append(record)
+                values.append(value)
+        rows = codec.unpack(values)
+        filled = [row for row in rows if row is not None]
+        hashes = np.array([row[0] for row in filled], np.int64)
+        raw = [
+            bytes(row[1]) if isinstance(row[1], bytes) else record[record_keys.PREFIX :]
+            for record, row in zip(records, filled, strict=True)
+        ]
+        keys = Keys.of_raw(self._key, hashes, raw)
+        columns = [pa.array(hashes), *keys.columns(), *codec.to_columns(rows, _BEFORE_STATE, self._state)]
+        return pa.Table.from_arrays(columns, schema=contract.part_schema(self._key, self._state))
+
+    def drop(self, groups: npt.NDArray[np.integer]) -> None:
+        wanted = np.asarray(groups, np.int64)
+        with self._at.database.begin(write=True) as transaction:
+            self._clear(transaction, wanted)
+            self._set_epochs(transaction, wanted, -1)
+
+    def mapped_bytes(self) -> int:
+        return 0
+
+    def release(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self._at.free()
+
+    def _write(self, transaction: lmdb.Transaction, rows: Rows) -> None:
+        kept = np.flatnonzero(~rows.deleted)
+        whole_delta = len(kept) == len(rows.keys)
+        keys = rows.keys if whole_delta else rows.keys.take(kept)
+        state = rows.state if whole_delta else [each.take(pa.array(kept)) for each in rows.state]
+        records, whole = record_keys.of(keys, rows.groups[kept])
+        values = codec.pack(keys.hash.tolist(), whole, state)
+        with transaction.cursor(db=self._at.rows) as cursor:
+            # In key order neighbours share pages, which a random order would visit again and again.
+            cursor.putmulti(sorted(zip(records, values, strict=True)))
+        gone = np.flatnonzero(rows.deleted)
+        for record in record_keys.of(rows.keys.take(gone), rows.groups[gone])[0]:
+            transaction.delete(record, db=self._at.rows)
+
+    def _clear(self, transaction: lmdb.Transaction, groups: Ints) -> None:
+        for group in groups.tolist():
+            for record in [record for record, _ in self._records(transaction, group)]:
+                transaction.delete(record, db=self._at.rows)
+
+    def _set_epochs(self, transaction: lmdb.Transaction, groups: Ints, epoch: int) -> None:
+        epochs = ledger.read(transaction, self._at.ledger, self._groups)
+        epochs[groups] = epoch
+        ledger.write(transaction, self._at.ledger, epochs)
+
+    def _records(self, transaction: lmdb.Transaction, group: int) -> Iterator[tuple[bytes, bytes]]:
+        start = record_keys.prefix(group)
+        with transaction.cursor(db=self._at.rows) as cursor:
+            if not cursor.set_range(start):
+                return
+            for record, value in cursor:
+                if record[: record_keys.PREFIX] != start:
+                    return
+                yield bytes(record), bytes(value)
