@@ -43,7 +43,7 @@ class Input:
         """Add the epoch that makes an engine show the state of every key."""
         keys = np.arange(self.keys, dtype=np.int64)
         for part, chosen in enumerate(np.array_split(keys, FILES_PER_EPOCH)):
-            self._write(self.epochs, part, pa.table({"key": chosen, "value": np.zeros(len(chosen))}))
+            self.write(self.epochs, part, pa.table({"key": chosen, "value": np.zeros(len(chosen))}))
 
     def remove_census(self) -> None:
         """Take the census back, so that the next engine begins with the same files."""
@@ -53,7 +53,8 @@ class Input:
     def _path(self, epoch: int, part: int) -> Path:
         return self.folder / f"epoch-{epoch:05d}-{part}.parquet"
 
-    def _write(self, epoch: int, part: int, rows: pa.Table) -> None:
+    def write(self, epoch: int, part: int, rows: pa.Table) -> None:
+        """Write one file of an epoch, so that Spark takes it in its turn."""
         path = self._path(epoch, part)
         hidden = path.with_name("_" + path.name)
         pq.write_table(rows, hidden, compression="snappy")
@@ -74,7 +75,7 @@ def write_input(folder: Path, *, rows_per_epoch: int, keys: int, epochs: int, se
             chosen = random.integers(0, keys, rows)
             # Multiples of 1/64 add up exactly in any order, so results can be compared for equality.
             values = random.integers(0, 6400, rows) / 64.0
-            made._write(epoch, part, pa.table({"key": chosen, "value": values}))
+            made.write(epoch, part, pa.table({"key": chosen, "value": values}))
     return made
 
 

@@ -31,9 +31,7 @@ def _start_floor(spark: SparkSession, rows: DataFrame, checkpoint: Path, instanc
     return writer.option("checkpointLocation", str(checkpoint)).start().stop
 
 
-def _start_stateless(
-    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int
-) -> Stop:
+def _start_stateless(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Stop:
     schema = rows.schema
 
     # Made here so that Spark ships it by value.
@@ -50,9 +48,7 @@ def _start_stateless(
     return rows.writeStream.foreachBatch(shuffle).option("checkpointLocation", str(checkpoint)).start().stop
 
 
-def _start_native(
-    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int
-) -> Stop:
+def _start_native(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Stop:
     def through(batches: Iterable[Any]) -> Iterator[Any]:
         yield from batches
 
@@ -60,9 +56,7 @@ def _start_native(
     return moved.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start().stop
 
 
-def _start_ferryman(
-    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int
-) -> Stop:
+def _start_ferryman(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Stop:
     # Imported here so that the others can be measured on their own.
     from bench.ours import start_small
 

@@ -26,9 +26,12 @@ def row_by_row(ferry: Any, rows: DataFrame) -> Any:
         total = Value(float, 0.0)
         output = "key long, n long, total double"
 
-        def process(self, key: Any, row: Any) -> Iterator[tuple[Any, ...]]:
+        def process(self, key: Any, row: Any) -> None:
             self.n += 1
             self.total += row.value
+
+        # Once per key and epoch, as the rivals do.
+        def finish(self, key: Any) -> Iterator[tuple[Any, ...]]:
             yield (key, self.n, self.total)
 
     return ferry.stream(rows).key_by("key").process(CountSum)
@@ -63,3 +66,24 @@ def _keeper(census: Path) -> Callable[[DataFrame, int], None]:
         batch.write.mode("append").parquet(str(census))
 
     return keep
+
+
+def run_wide(spark: SparkSession, rows: DataFrame, checkpoint: Path, size: int, kind: str, instances: int) -> int:
+    """Run a job whose state is `size` bytes per key, and count the keys that have state."""
+
+    class Payload(Operator):
+        payload = Value(bytes, b"")
+        output = "key long, length int"
+
+        def process(self, key: Any, row: Any) -> None:
+            self.payload = int(row.value * 64).to_bytes(8, "little") * (size // 8) + bytes(size % 8)
+
+    keyed = Ferry(spark, checkpoint=str(checkpoint)).stream(rows).key_by("key")
+    if kind == "bytes":
+        stream = keyed.process(Payload, name="wide")
+    else:
+        sums = {f"total_{column}": agg.sum("value") for column in range(max(1, size // 8))}
+        stream = keyed.aggregate(name="wide", **sums)
+    job = stream.write(sinks.none()).start("memory", instances=instances, trigger={"availableNow": True})
+    job.wait()
+    return int(job.state("wide").df().count())

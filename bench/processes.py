@@ -36,6 +36,15 @@ def _megabytes(status: dict[str, str], field: str) -> float:
     return int(status.get(field, "0 kB").split()[0]) / 1024
 
 
+def _ticks(pid: int) -> int:
+    try:
+        # The command's name may hold spaces; the fields are counted from the bracket that ends it.
+        after = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(after[11]) + int(after[12])
+
+
 def descendants(root: int) -> Iterator[tuple[int, dict[str, str]]]:
     """Find the processes below one, with what /proc says of them."""
     children: dict[int, list[tuple[int, dict[str, str]]]] = defaultdict(list)
@@ -71,6 +80,8 @@ class MemorySampler:
     def _sample(self) -> None:
         # Which process is what never changes, and reading every command line each time costs.
         roles: dict[int, str] = {}
+        idle_at: dict[int, int] = {}
+        seen_before = False
         while not self._over.is_set():
             daemons: set[int] = set()
             found = list(descendants(os.getpid()))
@@ -83,7 +94,11 @@ class MemorySampler:
                     self._jvm_mb = max(self._jvm_mb, _megabytes(status, "VmRSS"))
                 # A worker is forked from a daemon, which itself is started by the JVM.
                 elif pid in daemons and int(status["PPid"]) in daemons:
-                    self._keep(pid, status)
+                    # One left over from an earlier engine waits, and what it holds is not this engine's.
+                    ticks = _ticks(pid)
+                    if ticks > idle_at.setdefault(pid, 0 if seen_before else ticks):
+                        self._keep(pid, status)
+            seen_before = True
             self._over.wait(self._interval_s)
 
     @staticmethod
@@ -115,8 +130,6 @@ class MemorySampler:
     def by_phase(self) -> Result:
         """Give the peaks of every worker in every phase, in megabytes."""
         return {
-            phase: {
-                str(pid): {name: round(mb, 1) for name, mb in peak.items()} for pid, peak in workers.items()
-            }
+            phase: {str(pid): {name: round(mb, 1) for name, mb in peak.items()} for pid, peak in workers.items()}
             for phase, workers in self._workers.items()
         }

@@ -76,9 +76,7 @@ def _version(package: str) -> str | None:
 def result_of(benchmark: str, parameters: Mapping[str, object], environment: Result) -> Result:
     """Begin a result with what was run, and on what."""
     words = ["ferryman", "bench", benchmark]
-    words += [
-        f"--{name.replace('_', '-')} {value}" for name, value in parameters.items() if value is not None
-    ]
+    words += [f"--{name.replace('_', '-')} {value}" for name, value in parameters.items() if value is not None]
     return {
         "benchmark": benchmark,
         "command": " ".join(words),

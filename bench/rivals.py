@@ -83,9 +83,7 @@ def apply_in_pandas(rows: DataFrame) -> DataFrame:
         state.update((n, total))
         yield pd.DataFrame({"key": [key[0]], "n": [n], "total": [total]})
 
-    return rows.groupBy("key").applyInPandasWithState(
-        count_sum, OUTPUT, STATE, "update", GroupStateTimeout.NoTimeout
-    )
+    return rows.groupBy("key").applyInPandasWithState(count_sum, OUTPUT, STATE, "update", GroupStateTimeout.NoTimeout)
 
 
 RIVALS: dict[str, Callable[[DataFrame], DataFrame]] = {

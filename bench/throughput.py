@@ -101,9 +101,7 @@ def run(
                     scale, wanted = (slow_scale, slow_epochs) if slow else (1, epochs)
                     label = f"{engine}, {count:,} keys"
                     with progress.step(label):
-                        measured[engine] = _measure(
-                            spark, engine, work, rows, count, scale, wanted, instances
-                        )
+                        measured[engine] = _measure(spark, engine, work, rows, count, scale, wanted, instances)
                     progress.say(f"{label}: {measured[engine]['rows_per_s']:,} rows/s")
                 by_keys[str(count)] = {"engines": measured, "ratios": _ratios(measured)}
     finally:
@@ -128,25 +126,33 @@ def _measure(
     if not folder.exists():
         write_input(folder, rows_per_epoch=rows, keys=keys, epochs=epochs + 1)
     run_dir = work / f"{engine}-{keys}"
+    times, memory = measure(spark, engine, made, run_dir, instances)
+    return _figures(times, made, memory, scale)
+
+
+def measure(
+    spark: SparkSession, engine: str, made: Input, run_dir: Path, instances: int
+) -> tuple[list[EpochTime], MemorySampler]:
+    """Run an engine over all its input and check what it holds in the end."""
     with Stopwatch(spark) as stopwatch, MemorySampler() as memory:
-        _run(spark, engine, made, run_dir / "checkpoint", None, instances)
+        run_engine(spark, engine, made, run_dir / "checkpoint", None, instances)
         times = stopwatch.epochs()
     census = run_dir / "census"
     made.add_census()
     try:
-        _run(spark, engine, made, run_dir / "checkpoint", census, instances)
+        run_engine(spark, engine, made, run_dir / "checkpoint", census, instances)
         wrong = differences(spark, made, str(census))
     finally:
         made.remove_census()
     if wrong:
-        raise WrongResult(
-            f"{engine}: {wrong:,} rows of its state differ from a batch computation over the same files"
-        )
+        raise WrongResult(f"{engine}: {wrong:,} rows of its state differ from a batch computation over the same files")
+    if len(times) != made.epochs:
+        raise WrongResult(f"{engine}: {made.epochs} epochs were expected and Spark reported {len(times)}")
     shutil.rmtree(run_dir, ignore_errors=True)
-    return _figures(times, made, memory, scale)
+    return sorted(times, key=lambda time: time.epoch), memory
 
 
-def _run(
+def run_engine(
     spark: SparkSession, engine: str, made: Input, checkpoint: Path, census: Path | None, instances: int
 ) -> None:
     if engine in RIVALS:
@@ -159,15 +165,12 @@ def _run(
 
 
 def _figures(times: Sequence[EpochTime], made: Input, memory: MemorySampler, scale: int) -> Result:
-    by_epoch = sorted(times, key=lambda epoch: epoch.epoch)
-    if len(by_epoch) != made.epochs:
-        raise WrongResult(f"{made.epochs} epochs were expected and Spark reported {len(by_epoch)}")
-    warm = [epoch.duration_ms for epoch in by_epoch[1:]]
+    warm = [epoch.duration_ms for epoch in times[1:]]
     return {
         "rows_per_s": round(made.rows_per_epoch / (statistics.median(warm) / 1000)),
         "epoch_ms": spread(warm),
         "epochs_ms": warm,
-        "warm_up_ms": by_epoch[0].duration_ms,
+        "warm_up_ms": times[0].duration_ms,
         "rows_per_epoch": made.rows_per_epoch,
         "keys": made.keys,
         "scaled_down_by": scale,

@@ -22,12 +22,13 @@ class ArrowRunner:
     operator: type[ArrowOperator]
     key: pa.Schema
     input: tuple[str, ...]
+    state: pa.Schema
     output: pa.Schema
 
     def run(self, given: Given) -> Made:
         """Call `process` once, on everything."""
         if given.rows.num_rows == 0:
-            return Made(self.output.empty_table(), self.operator.state_schema().empty_table())
+            return Made(self.output.empty_table(), self.state.empty_table())
         batch = Batch(
             pa.Table.from_arrays(given.keys, schema=self.key),
             given.rows.select(list(self.input)),
@@ -47,7 +48,7 @@ class ArrowRunner:
         deleted = None
         if isinstance(state, pa.Table) and DELETED in state.column_names:
             deleted = np.asarray(state.column(DELETED).to_numpy(zero_copy_only=False), dtype=bool)
-        state = conform(state, self.operator.state_schema(), given.operator, given.epoch, "new state")
+        state = conform(state, self.state, given.operator, given.epoch, "new state")
         if state.num_rows != len(given.present):
             raise OutputMismatch(
                 f"operator {given.operator!r}, epoch {given.epoch}: its new state has {state.num_rows} rows for "
@@ -63,7 +64,9 @@ class ArrowRunner:
         if given.present.all():
             return state
         absent = pa.array(~given.present)
-        for position, (name, value) in enumerate(self.operator.values().items()):
+        values = self.operator.values()
+        for position, name in enumerate(self.state.names):
+            value = values[name]
             if value.default is not None:
                 state = state.set_column(position, name, _filled(state.column(name), absent, value))
         return state

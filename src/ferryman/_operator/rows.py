@@ -21,15 +21,20 @@ from ferryman._operator.run import Given, Made, Misfit, key_values, to_column, t
 
 @dataclass(frozen=True)
 class RowRunner:
-    """Run a user's `Operator` class."""
+    """Run a user's `Operator` class.
+
+    The state's order of columns is fixed here: a pickled class does not keep the order of its attributes.
+    """
 
     operator: type[Operator]
     input: tuple[str, ...]
+    state: pa.Schema
     output: pa.Schema
 
     def run(self, given: Given) -> Made:
         """Call `process` for every row, key by key, and `finish` at the end of each key."""
-        declared = list(self.operator.values().values())
+        values_of = self.operator.values()
+        declared = [values_of[name] for name in self.state.names]
         keys = key_values(given.keys)
         before = [to_list(given.state.column(value.name)) for value in declared]
         present = given.present.tolist()
@@ -87,14 +92,13 @@ class RowRunner:
     def _state(
         self, given: Given, declared: list[Any], after: list[tuple[Any, ...]], changed: list[int], keys: list[Any]
     ) -> pa.Table:
-        schema = self.operator.state_schema()
         columns = list(zip(*after, strict=True)) if after else [()] * len(declared)
         try:
-            arrays = [to_column(list(column), field, "state") for column, field in zip(columns, schema, strict=True)]
+            arrays = [to_column(list(column), field, "state") for column, field in zip(columns, self.state, strict=True)]
         except Misfit as misfit:
             subject = f"key {keys[changed[misfit.position]]!r}"
             raise misfit.named(given.operator, given.epoch, subject) from misfit
-        return pa.Table.from_arrays(arrays, schema=schema)
+        return pa.Table.from_arrays(arrays, schema=self.state)
 
     def _output(self, given: Given, made: list[Any]) -> pa.Table:
         if not made:

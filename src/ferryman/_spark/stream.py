@@ -150,12 +150,12 @@ class KeyedStream:
         label = name or operator.__name__
         output = declared_struct(operator.output, label)
         arrow, inputs = to_arrow(output), tuple(self.parent.schema.names)
+        state = _state_of(operator, label)
         runner: RowRunner | ArrowRunner
         if issubclass(operator, Operator):
-            runner = RowRunner(operator, inputs, arrow)
+            runner = RowRunner(operator, inputs, state, arrow)
         else:
-            runner = ArrowRunner(operator, self.key, inputs, arrow)
-        state = _state_of(operator, label)
+            runner = ArrowRunner(operator, self.key, inputs, state, arrow)
         return self._operated(label, None, state, arrow, output, runner)
 
     def aggregate(self, name: str | None = None, **aggregates: Aggregate) -> Stream:

@@ -189,7 +189,8 @@ def _canonical_words(array: pa.Array) -> Ints:
         return words
     # Spark's hash takes -0.0 for 0.0 and all NaNs for one, so equality must as well.
     floats = words.astype(f"i{array.type.bit_width // 8}").view(f"f{array.type.bit_width // 8}")
-    floats = np.where(np.isnan(floats), floats.dtype.type(np.nan), floats + floats.dtype.type(0))
+    with np.errstate(invalid="ignore"):
+        floats = np.where(np.isnan(floats), floats.dtype.type(np.nan), floats + floats.dtype.type(0))
     canonical: Ints = floats.view(f"i{floats.itemsize}").astype(np.int64)
     return canonical
 

@@ -1,0 +1,34 @@
+"""The command line, one file per command. May call every package; nobody calls it.
+
+A command raises a `FerrymanError` like any other code; here it becomes one message and exit code 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from ferryman._cli import bench
+from ferryman._model.errors import FerrymanError
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> object:
+        try:
+            return super().invoke(ctx)
+        except FerrymanError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    name="ferryman",
+    cls=_Commands,
+    help="State for PySpark streams: exactly-once epochs, and state that anyone can read.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(bench.app, name="bench")

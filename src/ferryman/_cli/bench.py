@@ -1,0 +1,147 @@
+"""`ferryman bench`: run a benchmark, print a table, and write JSON if asked.
+
+The benchmarks are in the folder `bench/` of a source checkout, not in the installed package. Calls them
+and nobody else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+
+import ferryman
+from ferryman._model.errors import InvalidConfiguration
+
+app = typer.Typer(
+    name="bench",
+    help="Measure Ferryman beside what Spark itself offers, in one run.",
+    no_args_is_help=True,
+)
+
+Json = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.", dir_okay=False)]
+Instances = Annotated[int | None, typer.Option(min=1, help="Parallel instances; by default one per core.")]
+Scratch = Annotated[Path | None, typer.Option(help="Directory for input and checkpoints; by default a temporary one.")]
+
+
+def _load(name: str) -> ModuleType:
+    root = Path(ferryman.__file__).resolve().parents[2]
+    if not (root / "bench" / f"{name}.py").is_file():
+        raise InvalidConfiguration(
+            "The benchmarks are not part of the installed package. Clone the repository, run `make install` in "
+            "it, and use the `ferryman` command of that checkout."
+        )
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    return importlib.import_module(f"bench.{name}")
+
+
+def _run(name: str, json: Path | None, **options: Any) -> None:
+    benchmark = _load(name)
+    report = _load("report")
+    result = benchmark.run(progress=report.Progress(), **options)
+    benchmark.show_result(result)
+    if json is not None:
+        report.write_json(result, json)
+        typer.echo(f"written to {json}")
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        numbers = [int(part.replace("_", "")) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise typer.BadParameter(f"{text!r} is not a list of whole numbers such as 10000,100000", param_hint=option)
+    return numbers
+
+
+def _names(text: str | None, known: tuple[str, ...], option: str) -> list[str]:
+    names = text.split(",") if text else list(known)
+    if unknown := [name for name in names if name not in known]:
+        raise typer.BadParameter(f"{', '.join(unknown)}: not among {', '.join(known)}", param_hint=option)
+    return names
+
+
+@app.command()
+def throughput(
+    keys: Annotated[str, typer.Option(help="Numbers of keys, comma-separated; ratios are of the first.")] = "100000",
+    rows: Annotated[int, typer.Option(min=2, help="Rows of an epoch.")] = 1_000_000,
+    epochs: Annotated[int, typer.Option(min=1, help="Measured epochs, after one to warm up.")] = 5,
+    slow_epochs: Annotated[int, typer.Option(min=1, help="The same for the engines that pay per key.")] = 3,
+    slow_scale: Annotated[
+        int, typer.Option(min=1, help="Divide their rows and keys by this; 1 gives all the same data.")
+    ] = 5,
+    slow_max_keys: Annotated[int, typer.Option(help="Leave them out above this many keys.")] = 100_000,
+    engines: Annotated[str | None, typer.Option(help="Engines to measure, comma-separated.")] = None,
+    instances: Instances = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Rows per second of a count and a sum per key, every engine checked against a batch."""
+    known = _load("throughput").ENGINES
+    _run(
+        "throughput", json, keys=_numbers(keys, "--keys"), rows=rows, epochs=epochs, slow_epochs=slow_epochs,
+        slow_scale=slow_scale, slow_max_keys=slow_max_keys, engines=_names(engines, known, "--engines"),
+        instances=instances, scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
+def epoch(
+    rows: Annotated[int, typer.Option(min=1, help="Rows of an epoch.")] = 100,
+    keys: Annotated[int, typer.Option(min=1, help="Keys they spread over.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each contender, after one to warm up.")] = 4,
+    epochs: Annotated[int, typer.Option(min=1, help="Measured epochs of a turn.")] = 60,
+    warm: Annotated[int, typer.Option(min=0, help="Epochs dropped at the beginning of a turn.")] = 20,
+    contenders: Annotated[str | None, typer.Option(help="Contenders to measure, comma-separated.")] = None,
+    instances: Instances = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Time of a small epoch, beside a plain shuffle and beside nothing at all."""
+    known = tuple(_load("epoch").CONTENDERS)
+    _run(
+        "epoch", json, rows=rows, keys=keys, rounds=rounds, epochs=epochs, warm=warm,
+        contenders=_names(contenders, known, "--contenders"), instances=instances, scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
+def growth(
+    existing: Annotated[
+        str, typer.Option(help="Numbers of keys that exist, comma-separated.")
+    ] = "10000,100000,1000000",
+    touched: Annotated[int, typer.Option(min=1, help="Keys that every measured epoch touches.")] = 10_000,
+    rows: Annotated[int, typer.Option(min=2, help="Rows of a measured epoch.")] = 100_000,
+    epochs: Annotated[int, typer.Option(min=1, help="Measured epochs.")] = 5,
+    engines: Annotated[str, typer.Option(help="Engines to measure.")] = "ferryman_vectorised,spark_jvm",
+    instances: Instances = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Time and memory of the same epoch while the number of keys that exist grows."""
+    known = _load("throughput").ENGINES
+    _run(
+        "growth", json, existing=_numbers(existing, "--existing"), touched=touched, rows=rows, epochs=epochs,
+        engines=_names(engines, known, "--engines"), instances=instances, scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
+def memory(
+    keys: Annotated[int, typer.Option(min=1, help="Keys with state.")] = 10_000_000,
+    size: Annotated[int, typer.Option("--bytes", min=1, help="Bytes of state per key.")] = 100,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of an epoch.")] = 500_000,
+    kind: Annotated[str, typer.Option(help="columns (fixed width) or bytes (one value per key).")] = "columns",
+    instances: Annotated[int, typer.Option(min=1, help="Parallel instances.")] = 2,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Memory of the Python workers while the state grows far beyond an epoch."""
+    kind = _names(kind, ("columns", "bytes"), "--kind")[0]
+    _run("memory", json, keys=keys, size=size, rows=rows, kind=kind, instances=instances, scratch=scratch)

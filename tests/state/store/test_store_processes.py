@@ -1,0 +1,204 @@
+"""Stores shared by several processes, some of which are killed."""
+
+from __future__ import annotations
+
+import random
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import history
+import numpy as np
+import pytest
+
+from ferryman._state.store.locks import Locks
+
+ALL = np.arange(history.GROUPS)
+GROUP_OF = history.HASHES % history.GROUPS
+
+
+@pytest.fixture(params=["columnar", "lmdb"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=list(history.KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def start(
+    backend: str, home: Path, kind: str, groups: np.ndarray, first: int, last: int
+) -> subprocess.Popen[str]:
+    listed = ",".join(str(each) for each in groups.tolist())
+    command = [sys.executable, history.__file__, backend, str(home), kind, listed, str(first), str(last)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def finish(*writers: subprocess.Popen[str]) -> str:
+    said = "".join(each.communicate()[0] for each in writers)
+    assert [each.returncode for each in writers] == [0] * len(writers)
+    return said
+
+
+def wrong_keys(found: np.ndarray, epochs: np.ndarray, known: dict[int, np.ndarray] | None = None) -> list[int]:
+    """Give the keys whose value is not that of the epoch their group is at."""
+    wrong: list[int] = []
+    for group in ALL[epochs >= 0].tolist():
+        epoch = int(epochs[group])
+        values = known[epoch] if known else history.values_at(epoch)
+        mine = GROUP_OF == group
+        wrong += history.IDS[mine & (found != values)].tolist()
+    return wrong
+
+
+def test_two_processes_advance_disjoint_groups(backend: str, kind: str, tmp_path: Path) -> None:
+    opened = history.open_store(backend, tmp_path, kind)
+    opened.ingest(history.part_at(kind, 0), ALL, 0)
+    said = finish(
+        start(backend, tmp_path, kind, ALL[::2], 1, 40), start(backend, tmp_path, kind, ALL[1::2], 1, 40)
+    )
+    assert "stale" not in said
+    assert opened.epochs().tolist() == [40] * history.GROUPS
+    assert wrong_keys(history.values_found(opened, kind), opened.epochs()) == []
+    opened.close()
+
+
+def test_two_processes_advance_the_same_groups(backend: str, kind: str, tmp_path: Path) -> None:
+    opened = history.open_store(backend, tmp_path, kind)
+    opened.ingest(history.part_at(kind, 0), ALL, 0)
+    finish(start(backend, tmp_path, kind, ALL, 1, 40), start(backend, tmp_path, kind, ALL, 1, 40))
+    assert opened.epochs().tolist() == [40] * history.GROUPS
+    assert wrong_keys(history.values_found(opened, kind), opened.epochs()) == []
+    opened.close()
+
+
+def test_a_lookup_overtaken_by_a_writer_shows_in_the_epochs(backend: str, kind: str, tmp_path: Path) -> None:
+    opened = history.open_store(backend, tmp_path, kind)
+    opened.ingest(history.part_at(kind, 1), ALL, 1)
+    known = {epoch: history.values_at(epoch) for epoch in range(1, 151)}
+    writer = start(backend, tmp_path, kind, ALL, 2, 150)
+    checked = 0
+    while writer.poll() is None:
+        before = opened.epochs()
+        found = history.values_found(opened, kind) if backend == "lmdb" else None
+        if found is None:
+            # A racing columnar read may be inconsistent within itself; the epochs tell.
+            state = opened.lookup(history.keys_of(kind)).state.column("n").combine_chunks()
+            found = state.fill_null(-1).to_numpy()
+        after = opened.epochs()
+        still = np.where(before == after, before, -1)
+        assert wrong_keys(found, still, known) == []
+        checked += int((still >= 0).sum())
+    finish(writer)
+    assert checked > 0
+    assert opened.epochs().tolist() == [150] * history.GROUPS
+    opened.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_killed_writer_leaves_each_group_whole_or_absent(
+    backend: str, kind: str, seed: int, tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    opened = history.open_store(backend, tmp_path, kind)
+    opened.ingest(history.part_at(kind, 0), ALL, 0)
+    top = 0
+    for _ in range(5):
+        writer = start(backend, tmp_path, kind, ALL, top + 1, top + 1000)
+        assert writer.stdout is not None
+        for _ in range(chance.randint(1, 12)):
+            writer.stdout.readline()
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+        assert writer.returncode == -signal.SIGKILL
+        epochs = opened.epochs()
+        assert epochs.max() >= top or (epochs == -1).all()
+        assert wrong_keys(history.values_found(opened, kind), epochs) == []
+        # What is torn or behind is rebuilt, as a caller would, and the history goes on from there.
+        top = max(top, int(epochs.max()))
+        opened.ingest(history.part_at(kind, top), ALL[epochs != top], top)
+        assert wrong_keys(history.values_found(opened, kind), opened.epochs()) == []
+    assert top > 0
+    opened.close()
+
+
+def test_a_disk_that_is_full_leaves_no_wrong_main(backend: str, tmp_path: Path) -> None:
+    opened = history.open_store(backend, tmp_path, "word")
+    opened.ingest(history.part_at("word", 1), ALL, 1)
+    largest = max(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
+    try:
+        with pytest.raises(Exception, match="large"):
+            for epoch in range(2, 10):
+                opened.apply(history.delta_of("word", epoch), ALL, epoch)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    epochs = opened.epochs()
+    assert wrong_keys(history.values_found(opened, "word"), epochs) == []
+    opened.ingest(history.part_at("word", 9), ALL, 9)
+    assert wrong_keys(history.values_found(opened, "word"), opened.epochs()) == []
+    opened.close()
+
+
+def test_a_group_that_a_process_died_writing_has_no_main(tmp_path: Path) -> None:
+    opened = history.open_store("columnar", tmp_path, "word")
+    opened.ingest(history.part_at("word", 1), ALL, 1)
+    # What a kill between the first and the last word of a write leaves behind.
+    ledger = next(tmp_path.rglob("ledger"))
+    words = np.fromfile(ledger, np.int64).reshape(-1, history.GROUPS)
+    words[1, 3] = 1
+    with ledger.open("r+b") as file:
+        file.write(words.tobytes())
+    assert opened.epochs().tolist() == [1, 1, 1, -1, 1, 1, 1, 1]
+    opened.ingest(history.part_at("word", 1), ALL[3:4], 1)
+    assert wrong_keys(history.values_found(opened, "word"), opened.epochs()) == []
+    opened.close()
+
+
+HOLDER = """
+import sys, numpy as np
+from pathlib import Path
+from ferryman._state.store.locks import Locks
+with Locks(Path(sys.argv[1])) as locks, locks.held(np.array([0, 1, 5])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_writer_waits_only_for_the_groups_it_wants(tmp_path: Path) -> None:
+    opened = history.open_store("columnar", tmp_path, "word")
+    opened.ingest(history.part_at("word", 0), ALL, 0)
+    lock = next(tmp_path.rglob("groups.lock"))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    opened.apply(history.delta_of("word", 1), np.array([2, 3, 4, 6, 7]), 1)
+    writer = start("columnar", tmp_path, "word", np.array([4, 5]), 2, 2)
+    assert writer.stdout is not None and writer.stdout.readline() == "2\n"
+    assert opened.epochs().tolist() == [0, 0, 1, 1, 1, 0, 1, 1]
+    # A killed holder holds nothing.
+    holder.kill()
+    holder.communicate()
+    finish(writer)
+    assert opened.epochs().tolist() == [0, 0, 1, 1, 2, 2, 1, 1]
+    opened.close()
+
+
+def test_locks_of_two_stores_in_one_process_exclude_each_other(tmp_path: Path) -> None:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("locks belong to the process there, not to the open file")
+    probe = (
+        "import fcntl, os, struct, sys;"
+        "file = os.open(sys.argv[1], os.O_RDWR);"
+        "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 3)"
+    )
+    command = [sys.executable, "-c", probe, str(tmp_path / "lock")]
+    with Locks(tmp_path / "lock") as one, one.held(np.array([3])):
+        Locks(tmp_path / "lock").close()
+        assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
