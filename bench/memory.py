@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.ours import run_wide
 from bench.processes import MemorySampler
 from bench.report import Progress, Result, environment, result_of, show
 from bench.sessions import RAW_FILES, bench_session
@@ -63,10 +64,12 @@ def run(
                 memory.phase = phase
                 began = time.perf_counter()
                 with progress.step(f"{phase}, {keys:,} keys of {size} bytes"):
-                    found = _run(spark, _rows(spark, keys, total, rows), work / "checkpoint", size, kind, instances)
+                    stream = _rows(spark, keys, total, rows)
+                    keys_found = run_wide(spark, stream, work / "checkpoint", size, kind, instances)
                 seconds[phase] = round(time.perf_counter() - began, 1)
-                if found != keys:
-                    raise RuntimeError(f"{keys:,} keys were given state and {found:,} have it after {phase}")
+            memory.phase = "check"
+            if (found := keys_found()) != keys:
+                raise RuntimeError(f"{keys:,} keys were given state and {found:,} have it")
             on_disk = sum(path.stat().st_size for path in (work / "checkpoint").rglob("*") if path.is_file())
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -75,7 +78,7 @@ def run(
         "state_mb": round(keys * (size + 8) / 2**20, 1),
         "checkpoint_mb": round(on_disk / 2**20, 1),
         "seconds": seconds,
-        "workers": memory.by_phase(),
+        "workers": {phase: peaks for phase, peaks in memory.by_phase().items() if phase in seconds},
         "peak": memory.peaks(),
     }
 
@@ -83,13 +86,6 @@ def run(
 def _rows(spark: SparkSession, keys: int, total: int, rows: int) -> DataFrame:
     stream = generator(spark, rows=total, rows_per_epoch=rows)
     return stream.selectExpr(f"CASE WHEN id < {keys} THEN id ELSE pmod(xxhash64(id), {keys}L) END AS key", "value")
-
-
-def _run(spark: SparkSession, rows: DataFrame, checkpoint: Path, size: int, kind: str, instances: int) -> int:
-    # Imported here so that the other benchmarks do not depend on it.
-    from bench.ours import run_wide
-
-    return run_wide(spark, rows, checkpoint, size, kind, instances)
 
 
 def show_result(result: Result) -> None:

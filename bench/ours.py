@@ -68,8 +68,10 @@ def _keeper(census: Path) -> Callable[[DataFrame, int], None]:
     return keep
 
 
-def run_wide(spark: SparkSession, rows: DataFrame, checkpoint: Path, size: int, kind: str, instances: int) -> int:
-    """Run a job whose state is `size` bytes per key, and count the keys that have state."""
+def run_wide(
+    spark: SparkSession, rows: DataFrame, checkpoint: Path, size: int, kind: str, instances: int
+) -> Callable[[], int]:
+    """Run a job whose state is `size` bytes per key, and give what counts the keys that have state."""
 
     class Payload(Operator):
         payload = Value(bytes, b"")
@@ -86,4 +88,4 @@ def run_wide(spark: SparkSession, rows: DataFrame, checkpoint: Path, size: int, 
         stream = keyed.aggregate(name="wide", **sums)
     job = stream.write(sinks.none()).start("memory", instances=instances, trigger={"availableNow": True})
     job.wait()
-    return int(job.state("wide").df().count())
+    return lambda: int(job.state("wide").to_arrow().num_rows)

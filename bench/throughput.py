@@ -69,8 +69,9 @@ def run(
     slow_max_keys
         Above it the slow engines are left out, and the result says so.
     slow_scale
-        Divides rows and keys alike for the slow engines, which pay per key: the rows per key, and so the
-        rate, stay what they are, and the run ends within minutes. 1 gives all engines the same data.
+        Divides rows and keys alike for the slow engines, which pay per key: the rows per key stay what
+        they are and the run ends within minutes, but what an epoch costs at the least weighs more. 1 gives
+        all engines the same data; use it for figures to publish.
     engines
         Which to measure.
     instances

@@ -14,9 +14,7 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 # Character classes keep these patterns from finding themselves.
 MACHINE_PATH = re.compile(r"/[r]oot/|/[h]ome/\w|/[U]sers/\w|/[w]ork/(?:main|shared)|/[t]mp/venv")
-REGISTRY = re.compile(
-    r"[p]ythonhosted\.org|[p]ypi\.org/simple|--(?:extra-)?[i]ndex-url[ =]|--[f]ind-links[ =]"
-)
+REGISTRY = re.compile(r"[p]ythonhosted\.org|[p]ypi\.org/simple|--(?:extra-)?[i]ndex-url[ =]|--[f]ind-links[ =]")
 
 
 def tracked() -> list[Path]:
@@ -30,9 +28,7 @@ def tracked() -> list[Path]:
     if listed.returncode == 0 and (ROOT / ".git").exists():
         return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
     made = {".venv", ".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
-    return [
-        path for path in ROOT.rglob("*") if path.is_file() and not made & set(path.relative_to(ROOT).parts)
-    ]
+    return [path for path in ROOT.rglob("*") if path.is_file() and not made & set(path.relative_to(ROOT).parts)]
 
 
 @pytest.mark.parametrize("pattern", [MACHINE_PATH, REGISTRY], ids=["machine path", "registry"])
@@ -67,9 +63,7 @@ def test_the_lock_pins_every_dependency_and_names_no_place() -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     assert SOURCES
-    assert [
-        str(path.relative_to(ROOT)) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))
-    ] == []
+    assert [str(path.relative_to(ROOT)) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
 def test_no_module_is_longer_than_500_lines() -> None:

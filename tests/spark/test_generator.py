@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +42,7 @@ def offsets_of(reader: GeneratorStreamReader, begin: int, limit: object = None) 
     return reader.latestOffset({"rows": begin}, limit or reader.getDefaultReadLimit())["rows"]  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 500), st.integers(0, 500), st.sampled_from([0.0, 1.1]))
 def test_a_row_does_not_depend_on_the_range_read(at: int, before: int, after: int, skew: float) -> None:
     options = GeneratorOptions(keys=97, seed=5, skew=skew, key_prefix="sensor-")
@@ -68,9 +69,7 @@ def test_rows_are_those_of_splitmix64() -> None:
     start = datetime(2026, 1, 1, tzinfo=timezone.utc)
     rows = generate(GeneratorOptions(keys=100, seed=-7, key_prefix="sensor-", interval_ms=250), 0, 50)
     for i, row in enumerate(rows.to_pylist()):
-        key, value = (
-            scatter((scatter(-7 % 2**64) + n * 0x9E3779B97F4A7C15) % 2**64) for n in (2 * i + 1, 2 * i + 2)
-        )
+        key, value = (scatter((scatter(-7 % 2**64) + n * 0x9E3779B97F4A7C15) % 2**64) for n in (2 * i + 1, 2 * i + 2))
         assert row == {
             "id": i,
             "key": f"sensor-{(key >> 11) * 100 >> 53}",
@@ -87,9 +86,7 @@ def test_values_add_up_to_the_same_in_any_order() -> None:
 
 
 def test_uniform_keys_are_all_used_about_equally() -> None:
-    counts = np.bincount(
-        np.asarray(generate(GeneratorOptions(keys=50), 0, 100_000).column("key")), minlength=50
-    )
+    counts = np.bincount(np.asarray(generate(GeneratorOptions(keys=50), 0, 100_000).column("key")), minlength=50)
     assert len(counts) == 50
     # 2000 expected each, standard deviation 44.
     assert counts.min() > 1750
@@ -112,6 +109,7 @@ def test_rate_spaces_event_times() -> None:
     assert rows.column("event_time").to_pylist()[8] == start + timedelta(seconds=2)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**9), st.integers(0, 50_000), st.integers(1, 9))
 def test_partitions_cover_a_range_once_and_in_order(begin: int, length: int, partitions: int) -> None:
     parts = GeneratorOptions(partitions=partitions).split(begin, begin + length)
@@ -218,9 +216,7 @@ def test_a_replayed_epoch_reads_the_same_rows(spark: SparkSession, tmp_path: Pat
     with pytest.raises(PySparkException, match="the epoch does not commit"):
         run()
     run()
-    assert [sorted(rows) for rows in seen] == [
-        list(range(begin, begin + 1000)) for begin in (0, 1000, 1000, 2000)
-    ]
+    assert [sorted(rows) for rows in seen] == [list(range(begin, begin + 1000)) for begin in (0, 1000, 1000, 2000)]
     assert seen[1] == seen[2]
 
 

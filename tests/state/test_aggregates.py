@@ -62,9 +62,7 @@ def index_of(keys: Sequence[int]) -> np.ndarray:
 
 
 def unseen(aggregation: Aggregation, n: int) -> pa.Table:
-    return pa.Table.from_arrays(
-        [pa.nulls(n, part.type) for part in aggregation.state], schema=aggregation.state
-    )
+    return pa.Table.from_arrays([pa.nulls(n, part.type) for part in aggregation.state], schema=aggregation.state)
 
 
 def whole(aggregation: Aggregation, rows: list[tuple[int, Any]], type: pa.DataType) -> pa.Table:
@@ -126,9 +124,7 @@ def check(result: pa.Table, rows: list[tuple[int, Any]], near: Sequence[str]) ->
 
 @given(rows=rows_of(small_ints), cuts=cuts, at_once=st.booleans())
 @settings(deadline=None)
-def test_integers_agree_with_the_model_however_the_rows_are_split(
-    rows: Any, cuts: Any, at_once: bool
-) -> None:
+def test_integers_agree_with_the_model_however_the_rows_are_split(rows: Any, cuts: Any, at_once: bool) -> None:
     exact = ("count", "sum", "avg", "min", "max", "first", "last")
     aggregation = aggregation_of(pa.int64(), exact)
     check(aggregation.result(whole(aggregation, rows, pa.int64())), rows, near=())
@@ -333,9 +329,7 @@ def test_a_sum_that_leaves_64_bits_fails_and_names_the_aggregate(values: list[in
     parts = aggregation.partial(table_of(values, pa.int64()), index_of([0, 1]), 2)
     with pytest.raises(OutputMismatch, match="'total'"):
         aggregation.merge(unseen(aggregation, 1), parts, index_of([0, 0]), 1)
-    assert (
-        aggregation.merge(unseen(aggregation, 2), parts, index_of([0, 1]), 2)["total"].to_pylist() == values
-    )
+    assert aggregation.merge(unseen(aggregation, 2), parts, index_of([0, 1]), 2)["total"].to_pylist() == values
 
 
 def test_every_fault_of_a_declaration_is_listed_at_once() -> None:
@@ -375,9 +369,7 @@ def test_every_fault_of_a_declaration_is_listed_at_once() -> None:
 
 def test_two_aggregates_cannot_share_a_state_column() -> None:
     declared = {"v": declare.avg("v"), "v_sum": declare.sum("v")}
-    with pytest.raises(
-        InvalidConfiguration, match="v and v_sum would both keep a state column 'v_sum'; rename"
-    ):
+    with pytest.raises(InvalidConfiguration, match="v and v_sum would both keep a state column 'v_sum'; rename"):
         compile_aggregates(declared, pa.schema([("v", pa.float64())]))
 
 
@@ -488,9 +480,7 @@ class TestApproxDistinct:
     @pytest.mark.parametrize(("type", "values"), PICKED, ids=[str(type) for type, _ in PICKED])
     def test_every_type_can_be_counted(self, type: pa.DataType, values: list[Any]) -> None:
         aggregation = aggregation_of(type, ("approx_distinct",))
-        state = aggregation.partial(
-            table_of([*values, None, *values], type), index_of([0] * (2 * len(values) + 1)), 1
-        )
+        state = aggregation.partial(table_of([*values, None, *values], type), index_of([0] * (2 * len(values) + 1)), 1)
         assert aggregation.result(state)["approx_distinct"].to_pylist() == [len(set(values))]
 
     def test_the_estimate_does_not_depend_on_the_split(self) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.fold import Groups, fold_deltas, read_chain, rebuild
-from ferryman._model.errors import MissingDelta
+from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.records import DeltaRef
 from ferryman._state.keys import KeySchema
 from ferryman._state.store import Store
@@ -47,21 +47,38 @@ def advance(
     for epoch in np.unique(at[behind]).tolist():
         some = groups[at == epoch]
         if epoch == to - 1 and newest is not None:
-            deltas = [checkpoint.read_delta(ref) for ref in newest]
-            delta = fold_deltas(deltas, key) if deltas else None
-        elif 0 <= epoch < to and _kept(checkpoint, epoch + 1):
-            delta = read_chain(checkpoint, operator, epoch, to, some, key, total)
+            delta = _folded([checkpoint.read_delta(ref) for ref in newest], key, state)
+        else:
+            delta = _chain(checkpoint, operator, epoch, to, some, key, state, total)
+        if delta is not None:
+            store.apply(delta, some, to)
         else:
             part = rebuild(checkpoint, operator, to, some) if to else part_schema(key, state).empty_table()
             store.ingest(part, some, to)
-            continue
-        store.apply(delta if delta is not None else delta_schema(key, state).empty_table(), some, to)
     return int(behind.sum())
 
 
-def _kept(checkpoint: Checkpoint, epoch: int) -> bool:
+def _folded(deltas: list[pa.Table], key: KeySchema, state: pa.Schema) -> pa.Table:
+    return fold_deltas(deltas, key) if deltas else delta_schema(key, state).empty_table()
+
+
+def _chain(
+    checkpoint: Checkpoint,
+    operator: str,
+    after: int,
+    upto: int,
+    groups: Groups,
+    key: KeySchema,
+    state: pa.Schema,
+    total: int,
+) -> pa.Table | None:
+    """Fold the deltas between two epochs; None where the checkpoint does not hold them all."""
+    if not 0 <= after < upto:
+        return None
     try:
-        checkpoint.manifest(epoch)
-    except MissingDelta:
-        return False
-    return True
+        delta = read_chain(checkpoint, operator, after, upto, groups, key, total)
+    except (MissingDelta, CorruptCheckpoint):
+        # Retention forgets old deltas, perhaps just now; where a snapshot covers them they are not needed.
+        # Where none does, rebuilding meets the same file and says so.
+        return None
+    return delta if delta is not None else delta_schema(key, state).empty_table()

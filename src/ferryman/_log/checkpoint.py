@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import xxhash
@@ -37,6 +38,10 @@ from ferryman._state.keys import KeySchema
 
 CARD = "ferryman.json"
 INTENT = "intent.json"
+
+_NUMBERED = re.compile(r"[0-9]{12,}\.json")
+
+T = TypeVar("T")
 
 
 def checksum(data: bytes | memoryview | pa.Buffer) -> str:
@@ -85,12 +90,25 @@ class Checkpoint:
                     "or was partly deleted. Give the job a directory of its own, or restore the file."
                 ) from None
             return None
-        if raw["format"] > FORMAT:
+        if isinstance(written := raw.get("format"), int) and written > FORMAT:
             raise NewerFormat(
-                f"{self.directory.uri} was written in format {raw['format']}, and this Ferryman reads up to "
+                f"{self.directory.uri} was written in format {written}, and this Ferryman reads up to "
                 f"format {FORMAT}. Upgrade ferryman, or start the job on a new checkpoint."
             )
-        return JobCard.parse(raw)
+        return self._parsed(CARD, JobCard.parse, raw)
+
+    def job_card(self) -> JobCard:
+        """Read the job's card of what should be a checkpoint; `ForeignCheckpoint` where it is none."""
+        try:
+            card = self.card()
+        except NotADirectoryError:
+            card = None
+        if card is None:
+            raise ForeignCheckpoint(
+                f"{self.directory.uri} is not a checkpoint: it has no {CARD}. Give the directory that the job was "
+                "started with."
+            )
+        return card
 
     def create(self, card: JobCard) -> None:
         """Write the job's card; the first file of a checkpoint."""
@@ -106,7 +124,7 @@ class Checkpoint:
         """Read the manifest of a committed epoch."""
         name = f"manifests/{epoch:012d}.json"
         try:
-            return Manifest.parse(self._read_json(name))
+            return self._parsed(name, Manifest.parse, self._read_json(name))
         except FileNotFoundError:
             raise MissingDelta(
                 f"{self.directory.uri} has no manifest of epoch {epoch}: {name} was deleted, or fell out of "
@@ -138,7 +156,7 @@ class Checkpoint:
             raw = self._read_json(INTENT)
         except FileNotFoundError:
             return None
-        return raw["epoch"], raw["time_ms"]
+        return self._parsed(INTENT, lambda raw: (int(raw["epoch"]), int(raw["time_ms"])), raw)
 
     # -- deltas ----------------------------------------------------------------------------------
 
@@ -184,7 +202,14 @@ class Checkpoint:
 
     def snapshot(self, epoch: int) -> Snapshot:
         """Read the list of a snapshot's files."""
-        return Snapshot.parse(self._read_json(f"snapshots/{epoch:012d}.json"))
+        name = f"snapshots/{epoch:012d}.json"
+        try:
+            return self._parsed(name, Snapshot.parse, self._read_json(name))
+        except FileNotFoundError:
+            raise MissingDelta(
+                f"{self.directory.uri} has no snapshot of epoch {epoch}: {name} was deleted, or fell out of the "
+                "retention. Ask for an epoch that is kept (`ferryman state PATH` lists them)."
+            ) from None
 
     def publish_snapshot(self, snapshot: Snapshot) -> None:
         """Make a snapshot known, after all its files are there."""
@@ -198,7 +223,7 @@ class Checkpoint:
     # -- JSON with a checksum --------------------------------------------------------------------
 
     def _numbers(self, folder: str) -> list[int]:
-        return [int(name[:-5]) for name in self.directory.list(folder) if name.endswith(".json")]
+        return [int(name[:-5]) for name in self.directory.list(folder) if _NUMBERED.fullmatch(name)]
 
     def _write_json(self, name: str, raw: Mapping[str, Any], *, new: bool) -> bool:
         body = json.dumps(raw, separators=(",", ":"))
@@ -216,12 +241,21 @@ class Checkpoint:
             sound = checksum(json.dumps(body, separators=(",", ":")).encode()) == raw["checksum"]
         except (ValueError, KeyError, TypeError):
             sound = False
-        if not sound:
-            raise CorruptCheckpoint(
-                f"{name} in {self.directory.uri} is truncated or altered. Restore the file from a backup of "
-                "the checkpoint; `ferryman verify` tells what else is damaged."
-            )
+        if not sound or not isinstance(body, dict):
+            raise self._altered(name)
         return body
+
+    def _parsed(self, name: str, parse: Callable[[dict[str, Any]], T], raw: dict[str, Any]) -> T:
+        try:
+            return parse(raw)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._altered(name) from error
+
+    def _altered(self, name: str) -> CorruptCheckpoint:
+        return CorruptCheckpoint(
+            f"{name} in {self.directory.uri} is truncated or altered. Restore the file from a backup of the "
+            "checkpoint; `ferryman verify` tells what else is damaged."
+        )
 
 
 def chain(checkpoint: Checkpoint, operator: str, after: int, upto: int) -> Iterator[tuple[Manifest, DeltaRef]]:

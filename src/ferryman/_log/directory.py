@@ -19,9 +19,12 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from ferryman._model.errors import CheckpointUnwritable
+from ferryman._model.errors import CheckpointUnwritable, InvalidConfiguration
 
-_UNWRITABLE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT}
+_UNWRITABLE = {
+    errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOENT,
+    errno.ENOTDIR, errno.EEXIST,
+}  # fmt: skip
 
 
 class Directory(Protocol):
@@ -68,8 +71,8 @@ def _named(where: str) -> Iterator[None]:
         if error.errno in _UNWRITABLE:
             raise CheckpointUnwritable(
                 f"cannot write to {where}: {error.strerror or error}. Nothing of the epoch under way was "
-                "committed and everything committed before is intact. Free space or fix the permissions, "
-                "then start the job again."
+                "committed and everything committed before is intact. Make the directory writable or free "
+                "space, then start the job again."
             ) from error
         raise
 
@@ -173,7 +176,13 @@ class RemoteDirectory:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
-        self._fs, root = pafs.FileSystem.from_uri(self.uri)
+        try:
+            self._fs, root = pafs.FileSystem.from_uri(self.uri)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidConfiguration(
+                f"{uri!r} is neither a path nor a URI that pyarrow reaches ({error}). Use a path, or a URI such as "
+                "s3://bucket/folder; write ./ before a path with a colon in it."
+            ) from error
         self._root = root.rstrip("/")
 
     def _path(self, name: str) -> str:

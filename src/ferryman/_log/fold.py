@@ -22,6 +22,7 @@ from ferryman._state.keys import Keys, KeySchema, last
 from ferryman._state.store.contract import DELETED, HASH, part_schema
 
 GROUPS_KEY = b"ferryman.groups"
+RUN_ROWS = 4 << 20
 
 Groups = npt.NDArray[np.int64]
 
@@ -42,6 +43,12 @@ def of_groups(rows: pa.Table, groups: Groups | None, total: int) -> pa.Table:
     return rows if mask.all() else rows.filter(pa.array(mask))
 
 
+def runs_of_groups(total: int, rows: int, at_most: int = RUN_ROWS) -> list[Groups | None]:
+    """Cut a job's key groups into runs of about so many rows each; one run of all groups is None."""
+    runs = min(-(-rows // at_most), total)
+    return [None] if runs <= 1 else list(np.array_split(np.arange(total), runs))
+
+
 def fold_deltas(deltas: Sequence[pa.Table], key: KeySchema) -> pa.Table:
     """Fold a chain of deltas, oldest first, into one delta."""
     if len(deltas) == 1:
@@ -55,6 +62,9 @@ def fold(part: pa.Table | None, delta: pa.Table | None, key: KeySchema, state: p
     schema = part_schema(key, state)
     if part is None:
         part = schema.empty_table()
+    elif part.schema != schema:
+        # Parquet has no seconds, for one: what was read from a snapshot may be of a neighbouring type.
+        part = part.cast(schema)
     if delta is None or delta.num_rows == 0:
         return part
     index = 1

@@ -28,11 +28,12 @@ class CheckpointLock:
             directory.root.mkdir(parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise CheckpointUnwritable(
-                f"cannot write to {directory.uri}: {error.strerror}. Give the job a directory it may write to."
-            ) from error
+            raise _unwritable(directory, error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            held_by = {"job": job, "pid": os.getpid(), "host": socket.gethostname()}
+            os.pwrite(fd, json.dumps(held_by).encode(), 0)
         except BlockingIOError:
             holder = os.pread(fd, 4096, 0).decode(errors="replace").strip() or "unknown"
             os.close(fd)
@@ -40,8 +41,9 @@ class CheckpointLock:
                 f"{directory.uri} is in use by another job ({holder}). Stop that job first, or give this one a "
                 "checkpoint of its own."
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps({"job": job, "pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        except OSError as error:
+            os.close(fd)
+            raise _unwritable(directory, error) from error
         self._fd = fd
 
     def release(self) -> None:
@@ -57,3 +59,10 @@ class CheckpointLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _unwritable(directory: Directory, error: OSError) -> CheckpointUnwritable:
+    return CheckpointUnwritable(
+        f"cannot write to {directory.uri}: {error.strerror}. Give the job a directory it may write to, on a disk "
+        "that has space."
+    )

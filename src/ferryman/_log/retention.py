@@ -10,7 +10,8 @@ def prune(checkpoint: Checkpoint, oldest: int) -> int:
     """Keep every epoch from `oldest` on rebuildable, delete the rest, and count the files deleted.
 
     Manifests go first: an epoch that can no longer be asked for needs no deltas. A kill in between
-    leaves files that nobody names; the next run deletes them.
+    leaves files that nobody names; the next run deletes them. The deltas of the oldest epoch stay, though
+    its snapshot holds them too: every file that a kept manifest names is there.
     """
     snapshots = checkpoint.snapshots()
     usable = [epoch for epoch in snapshots if epoch <= oldest]
@@ -31,12 +32,18 @@ def prune(checkpoint: Checkpoint, oldest: int) -> int:
     lists = [f"snapshots/{epoch:012d}.json" for epoch in snapshots if epoch < base]
     directory.delete(lists)
     reach("retention")
-    deltas = [f"deltas/{name}" for name in directory.list("deltas") if int(name[:12]) <= base]
+    deltas = [f"deltas/{name}" for name in directory.list("deltas") if _epoch(name) < base]
     newest = snapshots[-1]
     files = [
         f"snapshots/{name}"
         for name in directory.list("snapshots")
-        if name.endswith(".parquet") and int(name[:12]) <= newest and f"snapshots/{name}" not in kept
+        if name.endswith(".parquet") and _epoch(name) <= newest and f"snapshots/{name}" not in kept
     ]
     directory.delete([*deltas, *files])
     return len(manifests) + len(lists) + len(deltas) + len(files)
+
+
+def _epoch(name: str) -> float:
+    """Read the epoch off a file's name; a file that is not ours is of no epoch, and stays."""
+    number = name.split("-", 1)[0]
+    return int(number) if number.isdigit() else float("inf")

@@ -1,7 +1,7 @@
 """Write snapshots: long delta chains folded into Parquet, in the background.
 
-A snapshot's files hold runs of key groups, one Parquet row group per key group, so that a reader can
-take the groups it wants and DuckDB, Polars or Spark can read the whole with no Ferryman installed.
+A snapshot's files hold runs of key groups, and no Parquet row group spans two of them, so that a reader
+can take the groups it wants and DuckDB, Polars or Spark can read the whole with no Ferryman installed.
 The fold goes file by file over the snapshot before, so memory follows the delta chain and one file.
 """
 
@@ -21,6 +21,8 @@ from ferryman._state.store.contract import HASH, part_schema
 from ferryman._testing.faults import reach
 
 FILE_BYTES = 64 << 20
+# What a writer of Parquet puts into one row group by itself at the most; more must be cut here, where it is counted.
+ROW_GROUP_ROWS = 1 << 20
 
 
 def _write_file(checkpoint: Checkpoint, epoch: int, operator: str, rows: pa.Table, total: int) -> SnapshotFile:
@@ -28,10 +30,15 @@ def _write_file(checkpoint: Checkpoint, epoch: int, operator: str, rows: pa.Tabl
     order = np.argsort(groups, kind="stable")
     rows, groups = rows.take(pa.array(order)), groups[order]
     held, starts = np.unique(groups, return_index=True)
-    schema = rows.schema.with_metadata({GROUPS_KEY: json.dumps(held.tolist()).encode()})
+    cuts = [
+        (int(group), start, min(start + ROW_GROUP_ROWS, end))
+        for group, first, end in zip(held, starts.tolist(), [*starts[1:].tolist(), len(groups)], strict=True)
+        for start in range(first, end, ROW_GROUP_ROWS)
+    ]
+    schema = rows.schema.with_metadata({GROUPS_KEY: json.dumps([group for group, _, _ in cuts]).encode()})
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema, compression="zstd", compression_level=1) as writer:
-        for start, end in zip(starts, [*starts[1:], len(groups)], strict=True):
+        for _, start, end in cuts:
             writer.write_table(rows.slice(start, end - start).replace_schema_metadata(schema.metadata))
     data = sink.getvalue()
     digest = checksum(data)

@@ -94,7 +94,9 @@ class RowRunner:
     ) -> pa.Table:
         columns = list(zip(*after, strict=True)) if after else [()] * len(declared)
         try:
-            arrays = [to_column(list(column), field, "state") for column, field in zip(columns, self.state, strict=True)]
+            arrays = [
+                to_column(list(column), field, "state") for column, field in zip(columns, self.state, strict=True)
+            ]
         except Misfit as misfit:
             subject = f"key {keys[changed[misfit.position]]!r}"
             raise misfit.named(given.operator, given.epoch, subject) from misfit

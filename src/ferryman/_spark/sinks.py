@@ -161,3 +161,28 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     schema = StructType.fromJson(json.loads(lists[-1]["schema"]))
     files = [f"{place.uri}/{name}" for one in lists for name in one["files"]]
     return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+
+
+def parquet(path: str) -> ParquetSink:
+    """Write Parquet files, exactly once; read them back with `read_parquet`."""
+    return ParquetSink(path)
+
+
+def foreach(function: Callable[[DataFrame, int], object]) -> FunctionSink:
+    """Call a function with each epoch's rows and number; it must be idempotent by epoch."""
+    return FunctionSink(function)
+
+
+def memory() -> MemorySink:
+    """Keep the rows in the driver's memory, for trying things out."""
+    return MemorySink()
+
+
+def console(rows: int = 20) -> ConsoleSink:
+    """Print the first rows of each epoch."""
+    return ConsoleSink(rows)
+
+
+def none() -> NoSink:
+    """Run the operators for their state alone."""
+    return NoSink()

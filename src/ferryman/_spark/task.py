@@ -20,7 +20,7 @@ from pyspark import Accumulator, TaskContext, cloudpickle
 from ferryman._log.advance import advance
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
-from ferryman._model.errors import FerrymanError, NullKey, PinningLost, StaleTask, to_text
+from ferryman._model.errors import FerrymanError, NullKey, OperatorFailed, PinningLost, StaleTask, to_text
 from ferryman._model.records import DeltaRef
 from ferryman._operator.run import Given, Made, Runner
 from ferryman._spark.home import home
@@ -90,8 +90,16 @@ _stores: dict[tuple[str, str], stores.Store] = {}
 def unpack(packed: bytes, digest: str) -> Any:
     """Unpack what travelled with Spark's function, once per worker and not once per epoch."""
     if digest not in _specs:
-        _specs.clear() if len(_specs) > 64 else None
-        _specs[digest] = cloudpickle.loads(packed)
+        if len(_specs) > 64:
+            _specs.clear()
+        try:
+            _specs[digest] = cloudpickle.loads(packed)
+        except ImportError as error:
+            raise OperatorFailed(
+                f"an operator needs the module {error.name!r}, and Spark's Python workers cannot import it. Ship it "
+                "with spark.addArtifacts(..., pyfile=True) or --py-files, install it on the executors, or define the "
+                "operator in the script itself."
+            ) from error
     return _specs[digest]
 
 

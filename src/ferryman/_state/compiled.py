@@ -40,34 +40,34 @@ BYTES = view(types.uint8)
 ALL: list[Kernel[..., Any]] = []
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        # No cache location is writable (read-only install and no home): slow start beats no start.
-        return njit(nogil=True)(function)
-
-
 class Kernel(Generic[P, R]):
     """Hold one compiled loop and compile it, or load it, on the first call."""
 
     def __init__(self, function: Callable[P, R], signature: tuple[types.Type, ...]) -> None:
-        self._dispatcher = _compiled(function)
+        self._function = function
         self._signature = signature
-        self._ready = False
+        self._dispatcher: Any = None
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         ALL.append(self)
 
     def compile(self) -> None:
         """Compile for the declared signature and refuse every other."""
-        if not self._ready:
-            self._dispatcher.compile(self._signature)
-            self._dispatcher.disable_compile()
-            self._ready = True
+        if self._dispatcher is not None:
+            return
+        try:
+            dispatcher = njit(cache=True, nogil=True)(self._function)
+            dispatcher.compile(self._signature)
+        except (RuntimeError, OSError):
+            # No place for a cache can be written (read-only install, no home directory, full disk):
+            # a slow start beats none.
+            dispatcher = njit(nogil=True)(self._function)
+            dispatcher.compile(self._signature)
+        dispatcher.disable_compile()
+        self._dispatcher = dispatcher
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not self._ready:
+        if self._dispatcher is None:
             self.compile()
         result: R = self._dispatcher(*args)
         return result

@@ -16,7 +16,7 @@ from ferryman._state import store
 from ferryman._state.keys import Keys, KeySchema
 
 GROUPS = 8
-KEYS = 4000
+KEYS = 20_000
 STATE = pa.schema([("n", pa.int64()), ("x", pa.float64())])
 IDS = np.arange(KEYS)
 HASHES = (IDS.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.int64)

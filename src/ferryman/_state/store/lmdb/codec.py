@@ -7,12 +7,15 @@ leaves only values that msgpack has itself. Calls pyarrow and msgpack.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgpack
 import pyarrow as pa
 
-_ABSENT = b"\xc0"
+_NULL = b"\xc0"
+# The values of a row that come before its state: the hash, and the key if it was cut.
+_BEFORE_STATE = 2
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
@@ -48,21 +51,27 @@ def pack(hashes: Sequence[int], long_keys: Sequence[bytes | None], columns: list
     return [writer.pack(row) for row in zip(hashes, long_keys, *plain, strict=True)]
 
 
-def unpack(values: Iterable[bytes | None]) -> list[tuple[object, ...] | None]:
-    """Read rows that `pack` wrote; None stays None."""
-    # One message instead of thousands: the header of an array, and the values are its elements.
-    listed = [_ABSENT if each is None else each for each in values]
-    message = b"\xdd" + len(listed).to_bytes(4, "big") + b"".join(listed)
-    rows = msgpack.unpackb(message, raw=False, use_list=False, strict_map_key=False)
-    return list(rows)
+@dataclass(frozen=True, eq=False)
+class Unpacked:
+    """Rows that were read: their hashes, their keys where `pack` was given one, and their state."""
+
+    hashes: Sequence[int]
+    long_keys: Sequence[bytes | None]
+    columns: list[pa.Array]
 
 
-def to_columns(rows: Sequence[Sequence[object] | None], skip: int, state: pa.Schema) -> list[pa.Array]:
-    """Build state columns from unpacked rows, leaving out their first `skip` values; None is all null."""
-    blank = (None,) * (skip + len(state))
-    filled = [blank if row is None else row for row in rows]
-    columns: list[Sequence[object]] = list(zip(*filled, strict=True)) if filled else [()] * (skip + len(state))
-    return [
-        pa.array(values, plain_type(dtype)).view(dtype)
-        for values, dtype in zip(columns[skip:], state.types, strict=True)
+def unpack(values: Sequence[bytes | None], state: pa.Schema) -> Unpacked:
+    """Read rows that `pack` wrote; a row that is None has nothing but nulls."""
+    width = _BEFORE_STATE + len(state)
+    header = len(msgpack.Packer().pack_array_header(width))
+    blank = _NULL * width
+    # One flat message of all values instead of one per row: a list per row would wake the garbage
+    # collector again and again, which took longer than everything else.
+    flat = [blank if each is None else each[header:] for each in values]
+    message = b"\xdd" + (width * len(flat)).to_bytes(4, "big") + b"".join(flat)
+    cells = msgpack.unpackb(message, raw=False, use_list=False, strict_map_key=False)
+    columns = [
+        pa.array(cells[_BEFORE_STATE + i :: width], plain_type(dtype)).view(dtype)
+        for i, dtype in enumerate(state.types)
     ]
+    return Unpacked(cells[::width], cells[1::width], columns)

@@ -21,9 +21,6 @@ from ferryman._state.store.contract import Found, Rows
 from ferryman._state.store.lmdb import codec, ledger, record_keys
 from ferryman._state.store.lmdb.environment import Environment
 
-# The values of a record that come before the state: the hash, and the key if it was cut.
-_BEFORE_STATE = 2
-
 
 class LmdbStore:
     """Hold mains of state of any type; see `contract.Store` for what each method does."""
@@ -42,15 +39,16 @@ class LmdbStore:
     def lookup(self, keys: Keys) -> Found:
         records, whole = record_keys.of(keys, keys.groups(self._groups).astype(np.int64))
         with self._at.database.begin(db=self._at.rows) as transaction:
-            get = transaction.get
-            rows = codec.unpack([get(each) for each in records])
-        for i in [i for i, each in enumerate(whole) if each is not None]:
-            row = rows[i]
-            if row is not None and row[1] != whole[i]:
-                rows[i] = None
-        present = np.fromiter((row is not None for row in rows), np.bool_, len(rows))
-        columns = codec.to_columns(rows, _BEFORE_STATE, self._state)
-        return Found(present, pa.Table.from_arrays(columns, schema=self._state))
+            values = [transaction.get(each) for each in records]
+        present = np.fromiter((each is not None for each in values), np.bool_, len(values))
+        rows = codec.unpack(values, self._state)
+        # The digest of a cut key says which record to read; only the whole key says whose it is.
+        cut = [i for i, key in enumerate(whole) if key is not None and values[i] is not None]
+        if any(rows.long_keys[i] != whole[i] for i in cut):
+            for i in cut:
+                present[i] = rows.long_keys[i] == whole[i]
+            rows = codec.unpack([v if here else None for v, here in zip(values, present, strict=True)], self._state)
+        return Found(present, pa.Table.from_arrays(rows.columns, schema=self._state))
 
     def apply(self, delta: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
@@ -81,15 +79,14 @@ class LmdbStore:
             for record, value in self._records(transaction, group):
                 records.append(record)
                 values.append(value)
-        rows = codec.unpack(values)
-        filled = [row for row in rows if row is not None]
-        hashes = np.array([row[0] for row in filled], np.int64)
+        rows = codec.unpack(values, self._state)
+        hashes = np.array(rows.hashes, np.int64)
         raw = [
-            bytes(row[1]) if isinstance(row[1], bytes) else record[record_keys.PREFIX :]
-            for record, row in zip(records, filled, strict=True)
+            record[record_keys.PREFIX :] if key is None else key
+            for record, key in zip(records, rows.long_keys, strict=True)
         ]
         keys = Keys.of_raw(self._key, hashes, raw)
-        columns = [pa.array(hashes), *keys.columns(), *codec.to_columns(rows, _BEFORE_STATE, self._state)]
+        columns = [pa.array(hashes), *keys.columns(), *rows.columns]
         return pa.Table.from_arrays(columns, schema=contract.part_schema(self._key, self._state))
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:

@@ -1,0 +1,123 @@
+"""`ferryman state`: what is in a checkpoint. Reads the checkpoint directory alone; needs no Spark and no job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+
+from ferryman._cli.tables import print_table, ranges, size
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.describe import Description, describe, first_rows
+from ferryman._log.directory import directory
+from ferryman._model.errors import CorruptCheckpoint, ForeignCheckpoint
+
+Path = Annotated[str, typer.Argument(help="The checkpoint directory: a path, or a URI.", metavar="PATH")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Checkpoint]:
+    """Open a checkpoint to read; what the filesystem refuses becomes one of our errors."""
+    try:
+        yield Checkpoint(directory(path))
+    except NotADirectoryError as error:
+        raise ForeignCheckpoint(f"{path} is a file. Give the checkpoint directory of a job.") from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CorruptCheckpoint(
+            f"{path} cannot be read: {error.strerror or error}. Check the permissions and the disk."
+        ) from error
+
+
+def state(
+    path: Path,
+    operator: Annotated[str | None, typer.Option(help="Print rows of this operator's state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows, in the order of the key.")] = 20,
+    epoch: Annotated[int | None, typer.Option(min=1, help="As of this epoch; by default the newest.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what is in a checkpoint: operators, epochs, keys per group, rows."""
+    with opened(path) as checkpoint:
+        found = describe(checkpoint, epoch)
+        rows = first_rows(checkpoint, operator, found.epoch, limit) if operator else None
+    if as_json:
+        raw = found.json()
+        if rows is not None:
+            raw["rows"] = rows.to_pylist(maps_as_pydicts="strict")
+        typer.echo(json.dumps(raw, default=_plain))
+        return
+    out = Console(highlight=False)
+    if rows is not None and operator is not None:
+        _print_rows(out, found, operator, rows)
+    else:
+        _print_summary(out, found)
+
+
+def _print_summary(out: Console, found: Description) -> None:
+    epochs = "none yet" if found.first is None else f"{found.first}-{found.last}"
+    facts = [
+        ("job", found.job),
+        ("checkpoint", found.checkpoint),
+        ("format", found.format),
+        ("epochs kept", epochs),
+        ("snapshots", ranges(found.snapshots)),
+        ("shown as of", f"epoch {found.epoch}{_when(found.time_ms)}"),
+        ("Spark micro-batch", found.batch if found.batch >= 0 else "none yet"),
+        ("source offsets", "; ".join(_compact(each) for each in found.offsets) or "none"),
+        ("key groups", found.groups),
+        ("instances", f"{found.instances} (routing version {found.routing_version})"),
+    ]
+    width = max(len(name) for name, _ in facts) + 2
+    for name, value in facts:
+        out.print(f"{name:<{width}}{value}", markup=False, soft_wrap=True)
+    out.print()
+    print_table(
+        out,
+        "operators",
+        ["operator", "key", "state", "keys", "keys per group (min/median/max)", "deltas", "snapshots"],
+        [
+            [
+                one.name,
+                _columns(one.key),
+                _columns(one.state),
+                one.rows,
+                "/".join(f"{value:g}" for value in one.spread().values()),
+                size(one.delta_bytes),
+                size(one.snapshot_bytes),
+            ]
+            for one in found.operators
+        ],
+    )
+
+
+def _print_rows(out: Console, found: Description, operator: str, rows: pa.Table) -> None:
+    total = next(one.rows for one in found.operators if one.name == operator)
+    title = f"{operator}, epoch {found.epoch}: {rows.num_rows:,} of {total:,} keys"
+    print_table(out, title, rows.column_names, [list(row.values()) for row in rows.to_pylist()])
+
+
+def _columns(columns: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns) or "none"
+
+
+def _when(time_ms: int | None) -> str:
+    if time_ms is None:
+        return ""
+    return f", {datetime.fromtimestamp(time_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _compact(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def _plain(value: Any) -> str:
+    """Write what JSON has no type for: binary in hex, all else as Python prints it."""
+    return value.hex() if isinstance(value, bytes) else str(value)

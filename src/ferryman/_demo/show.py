@@ -1,0 +1,217 @@
+"""Tell a run on the terminal: live where there is one, plain lines where the output is piped."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from ferryman._demo.history import History
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_LINE_EVERY_S = 2.0
+
+
+class Show:
+    """Show a run as it goes: what happens stands above, where it stands is kept up to date below."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.time()
+        self._phase = ""
+        self._spinner = Spinner("dots", style="cyan")
+        self._said_at = 0.0
+        self._live = Live(console=console, refresh_per_second=10, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> Show:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def phase(self, what: str) -> None:
+        """Say what is being done, until told otherwise; empty for the stream's plain flow."""
+        self._phase = what
+        if what and self._live is None:
+            self._line(what)
+
+    def happened(self, what: str, *, bad: bool = False) -> None:
+        """Leave a line standing."""
+        if self._live is None:
+            self._line(what)
+        else:
+            clock = Text(f"{time.time() - self._began:6.1f} s  ", style="dim")
+            self._console.print(clock + Text(what, style="bold red" if bad else ""))
+
+    def update(self, history: History) -> None:
+        """Show where the run stands."""
+        if self._live is not None:
+            self._live.update(self._panel(history))
+        elif history.epochs and not history.finished and time.time() - self._said_at > _LINE_EVERY_S:
+            self._said_at = time.time()
+            self._line(", ".join(f"{name} {value}" for name, value in _standing(history).items()))
+
+    def _line(self, what: str) -> None:
+        # Not through rich, which would break long lines to a width that nobody reads at.
+        print(f"{time.time() - self._began:6.1f} s  {what}", file=self._console.file, flush=True)
+
+    def _panel(self, history: History) -> RenderableType:
+        figures = Table.grid(expand=True)
+        values = _standing(history)
+        for _ in values:
+            figures.add_column(justify="center", ratio=1)
+        figures.add_row(*(Text(value, style="bold") for value in values.values()))
+        figures.add_row(*(Text(name, style="dim") for name in values))
+        self._spinner.update(text=Text(self._phase or "the stream flows"))
+        bar = ProgressBar(history.fleet.rows, history.committed, complete_style="cyan", finished_style="green")
+        parts: list[RenderableType] = [
+            figures,
+            Text(),
+            bar,
+            _sparkline(history, max(20, self._console.width - 20)),
+            self._spinner,
+        ]
+        return Panel(Group(*parts), title="ferryman demo", border_style="red" if self._phase else "cyan")
+
+
+def _standing(history: History) -> dict[str, str]:
+    now = time.time()
+    return {
+        "epoch": f"{history.epoch:,}",
+        "rows": f"{history.committed:,} of {history.fleet.rows:,}",
+        "rows/s": f"{history.rows_per_s(now):,.0f}",
+        "epoch ms": f"{history.epochs[-1].duration_ms:,.0f}" if history.epochs else "-",
+        "state keys": f"{history.keys:,}",
+        "waiting": f"{max(0, history.due(now) - history.committed):,}",
+    }
+
+
+def _sparkline(history: History, width: int) -> Text:
+    """Draw rows per second over the run so far, two columns a second, kills in red."""
+    step = 0.5
+    first = max(history.began, time.time() - width * step)
+    columns = [0.0] * width
+    for one in history.epochs:
+        if one.at >= first:
+            columns[min(width - 1, int((one.at - first) / step))] += one.rows
+    top = max(columns) or 1.0
+    line = Text("rows/s  ", style="dim")
+    killed = {int((one.at - first) / step) for one in history.kills}
+    for position, value in enumerate(columns):
+        if position in killed:
+            line.append("✗", style="bold red")
+        else:
+            line.append(_BLOCKS[round(value / top * (len(_BLOCKS) - 1))], style="cyan")
+    return line
+
+
+def show_result(console: Console, result: dict[str, Any]) -> None:
+    """Print the table that proves it, and the figures of the run."""
+    if not console.is_terminal:
+        # A pipe has no width; the table has one that it needs.
+        console = Console(file=console.file, width=130, no_color=True)
+    console.print()
+    console.print(_operators(result["operators"]))
+    console.print(_figures(result))
+    for one in result["operators"]:
+        if not one["equal"]:
+            console.print(Text(f"{one['operator']}: {_why(one)}", style="bold red"))
+    for one in result["missing"]:
+        console.print(Text(one, style="bold red"))
+    if result["equal"]:
+        console.print(Text("Equal in every row, bit for bit: nothing lost, nothing counted twice.", style="bold green"))
+    else:
+        console.print(Text("NOT EQUAL", style="bold red"))
+
+
+def _operators(answers: list[dict[str, Any]]) -> Table:
+    table = Table(title="What the stream found, and what plain Spark finds in a batch over the same readings")
+    table.add_column("operator")
+    table.add_column("written")
+    for name in ("rows in", "plain Spark", "rows out", "state keys", "total", "plain Spark", "rows that differ"):
+        table.add_column(name, justify="right")
+    table.add_column("equal", justify="center")
+    for one in answers:
+        verdict = Text("yes", style="bold green") if one["equal"] else Text("NO", style="bold red")
+        if "error" in one:
+            table.add_row(one["operator"], one["kind"], *["?"] * 7, verdict)
+            continue
+        table.add_row(
+            one["operator"],
+            one["kind"],
+            f"{one['rows_in']:,}",
+            f"{one['expected_rows_in']:,}",
+            f"{one['rows_out']:,}",
+            f"{one['state_keys']:,}",
+            f"{one['total']:,} {one['total_of']}",
+            f"{one['expected_total']:,}",
+            f"{one['wrong_rows'] + one['wrong_state']:,}",
+            verdict,
+        )
+    return table
+
+
+def _figures(result: dict[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    rows = {
+        "epochs": f"{result['epochs']} committed, {result['snapshots']} snapshots",
+        "state": f"{result['state']['keys']:,} keys, {_size(result['state']['bytes'])}; "
+        f"the checkpoint on disk {_size(result['state']['checkpoint_bytes'])}",
+    }
+    if result.get("epoch_ms"):
+        rows["epoch time"] = f"p50 {result['epoch_ms']['p50']:,.0f} ms, p99 {result['epoch_ms']['p99']:,.0f} ms"
+    for one in result.get("kills", ()):
+        rows[f"{one['victim']} killed"] = _recovery(one)
+    if "wall_s" in result:
+        rows["took"] = f"{result['wall_s']:.0f} s"
+    rows["chart"] = result.get("chart") or "none: install ferryman[chart] for one"
+    rows["everything in"] = result["out"]
+    for name, value in rows.items():
+        table.add_row(Text(name, style="dim"), value)
+    return table
+
+
+def _recovery(one: dict[str, Any]) -> str:
+    redone = {"Python worker": "its task was run again", "driver": "the epoch under way was redone"}[one["victim"]]
+    parts = [f"after epoch {one['after_epoch']}"] + ([redone] if one["redone"] else [])
+    if one["recovery_s"] is not None:
+        parts.append(f"next epoch {one['recovery_s']:.1f} s after the kill")
+    if one["caught_up_s"] is not None:
+        parts.append(f"caught up after {one['caught_up_s']:.1f} s")
+    return ", ".join(parts)
+
+
+def _why(one: dict[str, Any]) -> str:
+    if "error" in one:
+        return str(one["error"])
+    reasons = []
+    if one["rows_in"] != one["expected_rows_in"]:
+        reasons.append(f"took in {one['rows_in']:,} rows of {one['expected_rows_in']:,}")
+    if one["rows_out"] != one["committed_rows_out"]:
+        reasons.append(f"its sink shows {one['rows_out']:,} rows, and {one['committed_rows_out']:,} were committed")
+    if one["wrong_rows"]:
+        reasons.append(f"{one['wrong_rows']:,} rows of its sink are not those of the batch")
+    if one["wrong_state"] or one["total"] != one["expected_total"]:
+        reasons.append(f"{one['wrong_state']:,} rows of its state are not those of the batch")
+    return "; ".join(reasons)
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"

@@ -1,0 +1,180 @@
+"""Describe a checkpoint: whose it is, which epochs it keeps, and what state each operator has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.fold import rebuild, runs_of_groups
+from ferryman._model.errors import ForeignCheckpoint
+from ferryman._model.records import JobCard, Manifest, OperatorCard, Snapshot
+from ferryman._state.store.contract import HASH
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """Say what state an operator has.
+
+    Attributes
+    ----------
+    key, state
+        Its columns, as (name, Arrow type).
+    rows
+        How many keys have state.
+    groups
+        How many of them each key group has.
+    delta_bytes, snapshot_bytes
+        What its files weigh, over all kept epochs.
+    """
+
+    name: str
+    key: tuple[tuple[str, str], ...]
+    state: tuple[tuple[str, str], ...]
+    rows: int
+    groups: tuple[int, ...]
+    delta_bytes: int
+    snapshot_bytes: int
+
+    def spread(self) -> dict[str, float]:
+        """Give the fewest, the median and the most keys of a key group."""
+        return {"min": min(self.groups), "median": float(np.median(self.groups)), "max": max(self.groups)}
+
+
+@dataclass(frozen=True)
+class Description:
+    """Say what is in a checkpoint, as of one epoch.
+
+    Attributes
+    ----------
+    epoch
+        The epoch described: the newest, unless another was asked for; 0 before the first.
+    first, last
+        The oldest and the newest epoch that are kept; None before the first.
+    snapshots
+        The epochs of which there is a snapshot.
+    batch, offsets
+        The last Spark micro-batch the epoch covers, and the source offsets it read up to.
+    instances, routing_version
+        Who owns the key groups.
+    """
+
+    checkpoint: str
+    job: str
+    id: str
+    format: int
+    groups: int
+    epoch: int
+    time_ms: int | None
+    first: int | None
+    last: int | None
+    snapshots: tuple[int, ...]
+    batch: int
+    offsets: tuple[Any, ...]
+    instances: int
+    routing_version: int
+    operators: tuple[OperatorState, ...]
+
+    def json(self) -> dict[str, Any]:
+        """Write the description as JSON values."""
+        raw = asdict(self)
+        for one, written in zip(self.operators, raw["operators"], strict=True):
+            written["keys_per_group"] = {**one.spread(), "groups": written.pop("groups")}
+        return raw
+
+
+def describe(checkpoint: Checkpoint, epoch: int | None = None) -> Description:
+    """Say what is in a checkpoint, as of its newest epoch or the one given."""
+    card = checkpoint.job_card()
+    kept = checkpoint.epochs()
+    manifests = {number: checkpoint.manifest(number) for number in kept}
+    if epoch is None:
+        epoch = kept[-1] if kept else 0
+    manifest = (manifests.get(epoch) or checkpoint.manifest(epoch)) if epoch or kept else None
+    snapshots = [checkpoint.snapshot(number) for number in checkpoint.snapshots()]
+    return Description(
+        checkpoint.directory.uri,
+        card.job,
+        card.id,
+        card.format,
+        card.groups,
+        epoch,
+        manifest.time_ms if manifest else None,
+        kept[0] if kept else None,
+        kept[-1] if kept else None,
+        tuple(snapshot.epoch for snapshot in snapshots),
+        manifest.batch if manifest else -1,
+        _offsets(manifests, epoch),
+        manifest.routing.instances if manifest else 0,
+        manifest.routing.version if manifest else 0,
+        tuple(
+            _operator(checkpoint, card, name, one, epoch, list(manifests.values()), snapshots)
+            for name, one in card.operators.items()
+        ),
+    )
+
+
+def first_rows(checkpoint: Checkpoint, operator: str, epoch: int, limit: int) -> pa.Table:
+    """Give the first rows of an operator's state in the order of the key: key columns, then state columns."""
+    card = checkpoint.job_card()
+    if operator not in card.operators:
+        raise ForeignCheckpoint(
+            f"{checkpoint.directory.uri} has no operator {operator!r}; it has: {', '.join(sorted(card.operators))}. "
+            "Check the name."
+        )
+    order = [(name, "ascending") for name, _ in card.operators[operator].key]
+    best: pa.Table | None = None
+    for part in _parts(checkpoint, card, operator, epoch):
+        rows = part.drop_columns([HASH])
+        best = (rows if best is None else pa.concat_tables([best, rows])).sort_by(order).slice(0, limit)
+    assert best is not None, "there is at least one run of groups"
+    return best
+
+
+def _operator(
+    checkpoint: Checkpoint,
+    card: JobCard,
+    name: str,
+    columns: OperatorCard,
+    epoch: int,
+    manifests: list[Manifest],
+    snapshots: list[Snapshot],
+) -> OperatorState:
+    held = np.zeros(card.groups, np.int64)
+    for part in _parts(checkpoint, card, name, epoch):
+        held += np.bincount(np.mod(part.column(HASH).to_numpy(), card.groups), minlength=card.groups)
+    records = [manifest.operators[name] for manifest in manifests if name in manifest.operators]
+    # A snapshot shares the files of the one before where nothing changed in between.
+    files = {one.file: one.bytes for snapshot in snapshots for one in snapshot.operators.get(name, ())}
+    return OperatorState(
+        name,
+        columns.key,
+        columns.state,
+        int(held.sum()),
+        tuple(held.tolist()),
+        sum(ref.bytes for record in records for ref in record.deltas),
+        sum(files.values()),
+    )
+
+
+def _parts(checkpoint: Checkpoint, card: JobCard, operator: str, epoch: int) -> Iterator[pa.Table]:
+    """Rebuild an operator's state run by run of key groups, so that memory does not follow the whole of it."""
+    base = checkpoint.snapshot_before(epoch)
+    rows = sum(one.rows for one in base.operators.get(operator, ())) if base else 0
+    for number in range((base.epoch if base else 0) + 1, epoch + 1):
+        record = checkpoint.manifest(number).operators.get(operator)
+        rows += sum(ref.rows for ref in record.deltas) if record else 0
+    for groups in runs_of_groups(card.groups, rows):
+        yield rebuild(checkpoint, operator, epoch, groups)
+
+
+def _offsets(manifests: dict[int, Manifest], epoch: int) -> tuple[Any, ...]:
+    """Give the offsets of the newest epoch up to this one that read the source: a silent epoch has none."""
+    for number in sorted((number for number in manifests if number <= epoch), reverse=True):
+        if manifests[number].offsets:
+            return manifests[number].offsets
+    return ()

@@ -1,0 +1,154 @@
+"""Examine one delta or one file of a snapshot: that it is what was written, and holds only what it may.
+
+A checksum finds a file that was altered. What it cannot find is a file that was written wrong: a row of
+another key group, a key that appears twice, a schema that is not the card's. Both are looked for here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ferryman._log.checkpoint import Checkpoint, schemas_of
+from ferryman._log.fold import GROUPS_KEY, keys_of
+from ferryman._model.errors import FerrymanError, MissingDelta
+from ferryman._model.records import DeltaRef, OperatorCard, RoutingTable, SnapshotFile
+from ferryman._state.keys import KeySchema, distinct
+from ferryman._state.store.contract import DELETED, HASH, delta_schema, part_schema
+
+MISSING = "is missing"
+
+
+class Unsound(Exception):
+    """Say what is wrong with a file, as the end of a sentence that begins with its name."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the files of an operator must look like."""
+
+    key: KeySchema
+    state: pa.Schema
+    delta: pa.Schema
+    part: pa.Schema
+    groups: int
+
+    @classmethod
+    def of(cls, card: OperatorCard, groups: int) -> Columns:
+        """Derive it from an operator's card."""
+        key, state = schemas_of(card)
+        part = part_schema(key, state)
+        # Some types come back from Parquet as a neighbour, so ask Parquet what to expect.
+        sink = pa.BufferOutputStream()
+        pq.write_table(part.empty_table(), sink)
+        read = pq.read_schema(pa.BufferReader(sink.getvalue())).remove_metadata()
+        return cls(key, state, delta_schema(key, state), read, groups)
+
+
+def examine_delta(
+    checkpoint: Checkpoint, ref: DeltaRef, routing: RoutingTable | None, columns: Columns | None
+) -> str | None:
+    """Tell what is wrong with a delta; None if nothing is.
+
+    Parameters
+    ----------
+    routing
+        The routing table of its epoch.
+    columns
+        What its operator's files look like; without it, only checksum and readability are examined.
+    """
+    try:
+        data = _sound_bytes(checkpoint, ref)
+        try:
+            with pa.ipc.open_file(data) as reader:
+                rows = reader.read_all()
+            rows.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise Unsound(f"cannot be read as Arrow ({_first_line(error)})") from error
+        _expect_rows(rows, ref.rows)
+        if columns is None or routing is None:
+            return None
+        groups = _examine_rows(rows, columns.delta, columns)
+        owners = np.array(routing.owner)[groups]
+        foreign = np.unique(groups[owners != ref.instance])
+        if len(foreign):
+            raise Unsound(
+                f"holds rows of key group {_some(foreign)}, which version {routing.version} of the routing table does "
+                f"not give to instance {ref.instance}"
+            )
+    except Unsound as fault:
+        return str(fault)
+    return None
+
+
+def examine_snapshot_file(checkpoint: Checkpoint, one: SnapshotFile, columns: Columns | None) -> str | None:
+    """Tell what is wrong with a file of a snapshot; None if nothing is."""
+    try:
+        data = _sound_bytes(checkpoint, one)
+        try:
+            file = pq.ParquetFile(pa.BufferReader(data))
+            parts = [file.read_row_group(number, use_threads=False) for number in range(file.num_row_groups)]
+            rows = pa.concat_tables(parts) if parts else file.schema_arrow.empty_table()
+            held = [int(group) for group in json.loads((file.metadata.metadata or {})[GROUPS_KEY])]
+        except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+            raise Unsound(f"cannot be read as Parquet of a snapshot ({_first_line(error)})") from error
+        _expect_rows(rows, one.rows)
+        if columns is None:
+            return None
+        groups = _examine_rows(rows, columns.part, columns)
+        stated = np.repeat(np.array(held, np.int64), [part.num_rows for part in parts]) if parts else groups
+        if len(held) != len(parts) or not np.array_equal(groups, stated):
+            raise Unsound(f"does not hold the key groups that its {GROUPS_KEY.decode()} names, row group by row group")
+        outside = np.unique(groups[(groups < one.first) | (groups > one.last)])
+        if len(outside):
+            raise Unsound(f"holds rows of key group {_some(outside)}, beyond its groups {one.first} to {one.last}")
+    except Unsound as fault:
+        return str(fault)
+    return None
+
+
+def _sound_bytes(checkpoint: Checkpoint, ref: DeltaRef | SnapshotFile) -> pa.Buffer:
+    try:
+        return checkpoint.verified(ref.file, ref.checksum, ref.bytes)
+    except MissingDelta as error:
+        raise Unsound(MISSING) from error
+    except FerrymanError as error:
+        size = checkpoint.directory.read(ref.file).size
+        what = f"has {size} bytes instead of {ref.bytes}" if size != ref.bytes else "has altered bytes"
+        raise Unsound(what) from error
+    except OSError as error:
+        raise Unsound(f"cannot be read ({error.strerror or error})") from error
+
+
+def _expect_rows(rows: pa.Table, expected: int) -> None:
+    if rows.num_rows != expected:
+        raise Unsound(f"has {rows.num_rows} rows instead of {expected}")
+
+
+def _examine_rows(rows: pa.Table, schema: pa.Schema, columns: Columns) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Check the rows themselves and give their key groups."""
+    found = rows.schema.remove_metadata()
+    if found != schema:
+        wrong = [each.name for each in schema if each.name not in found.names or found.field(each.name) != each]
+        extra = [name for name in found.names if name not in schema.names]
+        raise Unsound(f"does not fit the job's card: columns {', '.join(wrong + extra) or 'in another order'}")
+    for name in (HASH, DELETED, *columns.key.fields.names):
+        if name in found.names and rows.column(name).null_count:
+            raise Unsound(f"has rows without a value in {name}")
+    keys = keys_of(rows.combine_chunks(), columns.key)
+    if len(distinct(keys)[1]) != len(keys):
+        raise Unsound("holds a key twice")
+    return keys.groups(columns.groups).astype(np.int64)
+
+
+def _some(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
+    shown = ", ".join(map(str, numbers[:5].tolist()))
+    return shown if len(numbers) <= 5 else f"{shown} and {len(numbers) - 5} more"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,187 @@
+"""The epochs of a checkpoint as its manifests and lists of snapshots tell them: which are kept, what each needs.
+
+Reads only these small files. Which of the files they name are sound is found elsewhere and noted here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._model.errors import FerrymanError
+from ferryman._model.records import DeltaRef, JobCard, Manifest, Snapshot, SnapshotFile
+
+Place = tuple[str, int]
+
+
+@dataclass
+class Timeline:
+    """What a checkpoint says of itself.
+
+    Attributes
+    ----------
+    kept
+        The epochs it should hold, with no gap.
+    snapshots
+        The epochs of which it lists a snapshot, oldest first.
+    manifests, lists
+        Those manifests and lists of snapshots that could be read and make sense.
+    faults
+        What is wrong with the others: the file, the fault, and ("manifest" or "snapshot", epoch).
+    """
+
+    kept: tuple[int, ...] = ()
+    snapshots: list[int] = field(default_factory=list)
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+    lists: dict[int, Snapshot] = field(default_factory=dict)
+    faults: list[tuple[str, str, Place]] = field(default_factory=list)
+    files: set[str] = field(default_factory=set)
+    unsound_deltas: set[int] = field(default_factory=set)
+    unsound_snapshots: set[int] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, checkpoint: Checkpoint, card: JobCard | None) -> Timeline:
+        """Read the manifests and the lists of snapshots."""
+        # Spark commits a batch after its manifest is there: looked at in this order, a running job is no fault.
+        commits = [int(name) for name in checkpoint.directory.list("spark/commits") if name.isdigit()]
+        timeline = cls(snapshots=checkpoint.snapshots())
+        numbers = checkpoint.epochs()
+        timeline._settle(numbers)
+        timeline._read_manifests(checkpoint, card, set(numbers))
+        timeline._read_lists(checkpoint, card)
+        newest = timeline.manifests.get(timeline.kept[-1]) if timeline.kept else None
+        if commits and max(commits) > (newest.batch if newest else -1) and (newest or not timeline.kept):
+            epoch = (timeline.kept[-1] if timeline.kept else 0) + 1
+            timeline.kept += (epoch,)
+            timeline._wrong("manifest", epoch, f"is missing: Spark committed micro-batch {max(commits)} with it")
+        return timeline
+
+    # -- what needs what -------------------------------------------------------------------------
+
+    def base(self, epoch: int) -> int:
+        """Give the snapshot that an epoch is rebuilt from; 0 where it is rebuilt from the first delta on."""
+        return max((number for number in self.snapshots if number <= epoch), default=0)
+
+    def damaged_by(self, kind: str, epoch: int) -> tuple[int, ...]:
+        """List the kept epochs that need a manifest, the deltas of an epoch, or a snapshot."""
+        if kind == "snapshot":
+            return tuple(each for each in self.kept if self.base(each) == epoch)
+        own = kind == "manifest"
+        return tuple(
+            each for each in self.kept if (own and each == epoch) or (each >= epoch and self.base(each) < epoch)
+        )
+
+    def folds(self, epoch: int) -> bool:
+        """Tell whether the deltas of an epoch are there and sound."""
+        return epoch in self.manifests and epoch not in self.unsound_deltas
+
+    def base_without(self, snapshot: int) -> int | None:
+        """Give what the epochs of a snapshot could be rebuilt from if it did not exist; None if from nothing."""
+        earlier = [0, *(number for number in self.snapshots if number < snapshot)]
+        base = earlier[-1]
+        sound = base == 0 or (base in self.lists and base not in self.unsound_snapshots)
+        return base if sound and all(self.folds(epoch) for epoch in range(base + 1, snapshot + 1)) else None
+
+    def deltas(self) -> Iterator[tuple[Manifest, str, DeltaRef]]:
+        """List every delta named, oldest first, with its operator."""
+        for manifest in self.manifests.values():
+            for operator, record in manifest.operators.items():
+                for ref in record.deltas:
+                    yield manifest, operator, ref
+
+    def snapshot_files(self) -> Iterator[tuple[Snapshot, str, SnapshotFile]]:
+        """List every file of a snapshot named, oldest first, with its operator; snapshots may share files."""
+        for snapshot in self.lists.values():
+            for operator, files in snapshot.operators.items():
+                for one in files:
+                    yield snapshot, operator, one
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _settle(self, numbers: list[int]) -> None:
+        """Decide which epochs should be there."""
+        known = sorted({*numbers, *self.snapshots[-1:]})
+        if not known:
+            return
+        first, last = known[0], known[-1]
+        base = self.base(first)
+        if base < first - 1:
+            later = [number for number in self.snapshots if number > first]
+            if later:
+                # Retention deletes manifests oldest first. Killed in between, it leaves some that have no
+                # base any more; its next run deletes them.
+                first = later[0]
+            else:
+                self._wrong("manifest", base + 1, "is missing, as are all up to the first that is there")
+        self.kept = tuple(range(first, last + 1))
+
+    def _read_manifests(self, checkpoint: Checkpoint, card: JobCard | None, listed: set[int]) -> None:
+        batch = -1
+        for epoch in self.kept:
+            if epoch not in listed:
+                self._wrong("manifest", epoch, "is missing")
+                continue
+            self.files.add(f"manifests/{epoch:012d}.json")
+            try:
+                manifest = checkpoint.manifest(epoch)
+            except (FerrymanError, OSError):
+                self._wrong("manifest", epoch, "is truncated or altered")
+                continue
+            nonsense = _nonsense(manifest, epoch, batch, card)
+            if nonsense is not None:
+                self._wrong("manifest", epoch, nonsense)
+                continue
+            batch = manifest.batch
+            self.manifests[epoch] = manifest
+
+    def _read_lists(self, checkpoint: Checkpoint, card: JobCard | None) -> None:
+        for epoch in self.snapshots:
+            self.files.add(f"snapshots/{epoch:012d}.json")
+            try:
+                snapshot = checkpoint.snapshot(epoch)
+            except (FerrymanError, OSError):
+                self._wrong("snapshot", epoch, "is truncated or altered")
+                continue
+            runs = [[(one.first, one.last) for one in files] for files in snapshot.operators.values()]
+            if snapshot.epoch != epoch:
+                self._wrong("snapshot", epoch, f"is the list of another snapshot, of epoch {snapshot.epoch}")
+            elif card is not None and (unknown := set(snapshot.operators) - set(card.operators)):
+                self._wrong("snapshot", epoch, f"names operators that the job does not have: {_names(unknown)}")
+            elif any(low > high for run in runs for low, high in run) or any(
+                before[1] >= after[0] for run in runs for before, after in itertools.pairwise(run)
+            ):
+                self._wrong("snapshot", epoch, "names files whose runs of key groups overlap")
+            else:
+                self.lists[epoch] = snapshot
+
+    def _wrong(self, kind: str, epoch: int, what: str) -> None:
+        if kind == "snapshot":
+            self.unsound_snapshots.add(epoch)
+        self.faults.append((f"{kind}s/{epoch:012d}.json", what, (kind, epoch)))
+
+
+def _nonsense(manifest: Manifest, epoch: int, batch: int, card: JobCard | None) -> str | None:
+    """Tell what makes a manifest contradict its name, the one before, or the card."""
+    routing = manifest.routing
+    if manifest.epoch != epoch:
+        return f"is the manifest of another epoch, {manifest.epoch}"
+    if manifest.batch < batch:
+        return f"covers Spark's micro-batch {manifest.batch}, but an earlier epoch covers {batch}"
+    if not all(0 <= owner < routing.instances for owner in routing.owner):
+        return f"has a routing table that names instances beyond its {routing.instances}"
+    for operator, record in manifest.operators.items():
+        instances = [ref.instance for ref in record.deltas]
+        if len(set(instances)) != len(instances):
+            return f"names two deltas of one instance of operator {operator!r}"
+    if card is not None:
+        if unknown := set(manifest.operators) - set(card.operators):
+            return f"names operators that the job does not have: {_names(unknown)}"
+        if len(routing.owner) != card.groups:
+            return f"has a routing table of {len(routing.owner)} key groups, and the job has {card.groups}"
+    return None
+
+
+def _names(names: set[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,100 @@
+"""The driver dies by SIGKILL at every step of an epoch, and at random moments; nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fleet
+import pytest
+
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.directory import directory
+from ferryman._log.verify import verify
+from ferryman._testing.faults import STEPS
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+
+DRIVE = Path(__file__).with_name("drive.py")
+
+
+def drive(checkpoint: Path, out: Path, rows: int, per_epoch: int, instances: int = 2, **environment: str):
+    """Start a driver as a process group of its own."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            str(DRIVE),
+            str(checkpoint),
+            str(out),
+            str(rows),
+            str(per_epoch),
+            str(instances),
+            "local[2,4]",
+        ],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def end(process) -> str:
+    """Wait for a driver, and make sure that its JVM and workers are gone too."""
+    output, _ = process.communicate(timeout=240)
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return output
+
+
+def committed(checkpoint: Path) -> int:
+    latest = Checkpoint(directory(str(checkpoint))).latest()
+    return latest.epoch if latest else 0
+
+
+def test_a_driver_killed_at_every_step_of_an_epoch_changes_nothing(spark, tmp_path):
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    rows, per_epoch = 1600, 50
+    epochs = [0]
+    # Each run resumes what the one before left; it dies at its own step, in its second or third epoch.
+    for number, name in enumerate(STEPS):
+        process = drive(checkpoint, out, rows, per_epoch, instances=2 + number % 2, FERRYMAN_FAULT=f"{name}:2")
+        output = end(process)
+        assert process.returncode == -signal.SIGKILL, f"{name} was not reached:\n{output}"
+        epochs.append(committed(checkpoint))
+    assert epochs[-1] > epochs[1], "the runs made no progress between the kills"
+    process = drive(checkpoint, out, rows, per_epoch)
+    output = end(process)
+    assert process.returncode == 0, output
+    assert fleet.found(spark, str(checkpoint), str(out)) == fleet.expected(rows)
+    report = verify(Checkpoint(directory(str(checkpoint))))
+    assert not report.faults
+
+
+def test_a_driver_killed_at_random_moments_changes_nothing(spark, tmp_path):
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    rows, per_epoch = 2400, 40
+    chance = random.Random(int(os.environ.get("FERRYMAN_SEED", "11")))
+    for _ in range(3):
+        before = committed(checkpoint)
+        process = drive(checkpoint, out, rows, per_epoch, instances=chance.choice([1, 2, 3]))
+        # Wait for an epoch of this run, then for some part of the next few.
+        deadline = time.monotonic() + 120
+        while committed(checkpoint) <= before and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        moment = time.monotonic() + chance.random() * 1.5
+        while time.monotonic() < moment and process.poll() is None:
+            time.sleep(0.005)
+        os.killpg(process.pid, signal.SIGKILL)
+        end(process)
+    process = drive(checkpoint, out, rows, per_epoch)
+    output = end(process)
+    assert process.returncode == 0, output
+    assert fleet.found(spark, str(checkpoint), str(out)) == fleet.expected(rows)

@@ -1,0 +1,73 @@
+"""A Python worker dies in the middle of a task, a task fails and is retried, a task runs twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+import ferryman
+from ferryman import Ferry, Operator, Value, sinks, sources
+
+checkpoint, marks = sys.argv[1], Path(sys.argv[2])
+
+class Fragile(Operator):
+    n = Value(int, 0)
+    total = Value(int, 0)
+    output = "key long, n long, total long"
+
+    def process(self, key, row):
+        self.n += 1
+        self.total += row.id
+        for number, how in ((333, "kill"), (777, "raise"), (1400, "kill")):
+            mark = marks / str(number)
+            if row.id == number and not mark.exists():
+                mark.touch()
+                if how == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise RuntimeError("once")
+        yield key, self.n, self.total
+
+spark = ferryman.session("fragile", "local[2,4]", conf={"spark.log.level": "OFF"})
+frame = sources.generator(spark, keys=50, rows=2000, rows_per_epoch=200)
+memory = sinks.memory()
+job = Ferry(spark, checkpoint).stream(frame).key_by("key").process(Fragile).write(memory).start(
+    "fragile", instances=2, trigger={"availableNow": True}
+)
+job.wait()
+rows = memory.rows()
+assert len(rows) == 2000, len(rows)
+state = job.state("Fragile").to_arrow().to_pylist()
+want = {}
+for row in sources.generated(spark, keys=50, rows=2000).collect():
+    n, total = want.get(row.key, (0, 0))
+    want[row.key] = (n + 1, total + row.id)
+assert {row["key"]: (row["n"], row["total"]) for row in state} == want
+assert {path.name for path in marks.iterdir()} == {"333", "777", "1400"}
+print("fragile but right")
+"""
+
+
+def test_killed_workers_and_retried_tasks_change_nothing(tmp_path):
+    script = tmp_path / "fragile.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "checkpoint"), str(marks)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ},
+        start_new_session=True,
+    )
+    assert "fragile but right" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0

@@ -1,0 +1,154 @@
+"""A job that notices everything: a lost row, a repeated row, a changed order; and what it should give.
+
+`Trail` keeps a digest per key that depends on every row and on their order. The oracle computes the
+same in plain Python from the generator's own rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from ferryman import ArrowOperator, Ferry, Job, Operator, Value, aggregates, sinks, sources
+
+# The workers do not have the tests' folder on their path.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+PRIME = (1 << 61) - 1
+NAME = "fleet"
+
+
+def step(digest: int, value: int) -> int:
+    return (digest * 1_000_003 + value + 1) % PRIME
+
+
+class Trail(Operator):
+    """Row by row, fixed-width state: the columnar store."""
+
+    n = Value(int, 0)
+    digest = Value(int, 0)
+    output = "key string, n long, id long, digest long, bucket long"
+
+    def process(self, key, row):
+        self.n += 1
+        self.digest = step(self.digest, row.id)
+        yield key, self.n, row.id, self.digest, row.id % 7
+
+
+class Words(Operator):
+    """Row by row, state of any type: the lmdb store; forgets a key now and then."""
+
+    seen = Value(list[int], [])
+    note = Value(str, "")
+    output = "key string, note string"
+
+    def process(self, key, row):
+        self.seen.append(row.id)
+        self.note = f"{key}:{len(self.seen)}"
+        if len(self.seen) == 5:
+            yield key, self.note + ":" + "+".join(map(str, self.seen))
+            self.clear()
+
+
+class Extremes(ArrowOperator):
+    """Vectorised."""
+
+    n = Value(int, 0)
+    top = Value(int, -1)
+    output = "key string, n long, top long"
+
+    def process(self, batch):
+        top = batch.state["top"].to_numpy().copy()
+        np.maximum.at(top, batch.index, batch.rows["id"].to_numpy())
+        n = batch.state["n"].to_numpy() + np.bincount(batch.index, minlength=batch.keys.num_rows)
+        state = pa.table({"n": n, "top": top})
+        return pa.table({"key": batch.keys["key"], "n": n, "top": top}), state
+
+
+OPTIONS: dict[str, Any] = {"keys": 40, "seed": 7, "key_prefix": "s-", "partitions": 2}
+
+
+def start(
+    spark: SparkSession, checkpoint: str, out: str, *, rows: int, per_epoch: int, instances: int, **options
+) -> Job:
+    """Start the job: a chain, a fan-out and three sinks."""
+    ferry = Ferry(spark, checkpoint, **{"snapshot_every": 3, "retain": 2, "idle": None, **options})
+    source = ferry.stream(sources.generator(spark, rows=rows, rows_per_epoch=per_epoch, **OPTIONS))
+    trail = source.key_by("key").process(Trail)
+    buckets = trail.key_by("bucket").aggregate(
+        name="Buckets", n=aggregates.count(), total=aggregates.sum("id"), newest=aggregates.last("id")
+    )
+    words = source.key_by("key").process(Words)
+    extremes = source.key_by("key").process(Extremes)
+    outputs = [
+        stream.write(sinks.parquet(f"{out}/{name}"))
+        for name, stream in {"trail": trail, "buckets": buckets, "words": words, "extremes": extremes}.items()
+    ]
+    return ferry.start(NAME, *outputs, instances=instances, trigger={"availableNow": True})
+
+
+def source_rows(rows: int) -> list[dict[str, Any]]:
+    from ferryman._spark.generated_rows import GeneratorOptions, generate
+
+    return generate(GeneratorOptions.of({**OPTIONS, "rows": rows}), 0, rows).to_pylist()
+
+
+def expected(rows: int) -> dict[str, Any]:
+    """Compute what the job must give, one row after the other."""
+    trail: list[tuple[Any, ...]] = []
+    words: list[tuple[Any, ...]] = []
+    at: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    seen: dict[str, list[int]] = defaultdict(list)
+    buckets: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    extremes: dict[str, tuple[int, int]] = defaultdict(lambda: (0, -1))
+    for row in source_rows(rows):
+        key, number = row["key"], row["id"]
+        n, digest = at[key]
+        at[key] = n + 1, step(digest, number)
+        trail.append((key, n + 1, number, at[key][1], number % 7))
+        count, total = buckets[number % 7]
+        buckets[number % 7] = count + 1, total + number
+        extremes[key] = extremes[key][0] + 1, max(extremes[key][1], number)
+        seen[key].append(number)
+        if len(seen[key]) == 5:
+            words.append((key, f"{key}:5:" + "+".join(map(str, seen.pop(key)))))
+    return {
+        "trail rows": sorted(trail),
+        "words rows": sorted(words),
+        "Trail": sorted((key, *state) for key, state in at.items()),
+        "Words": sorted((key, ids, f"{key}:{len(ids)}") for key, ids in seen.items()),
+        "Buckets": sorted((key, *state) for key, state in buckets.items()),
+        "Extremes": sorted((key, *state) for key, state in extremes.items()),
+    }
+
+
+def found(spark: SparkSession, checkpoint: str, out: str) -> dict[str, Any]:
+    """Read what the job gave: its sinks, and its state from the checkpoint directory alone."""
+    from ferryman._log.checkpoint import Checkpoint
+    from ferryman._log.directory import directory
+    from ferryman._log.fold import rebuild
+
+    log = Checkpoint(directory(checkpoint))
+    epoch = log.latest().epoch
+
+    def state(operator: str, *columns: str) -> list[tuple[Any, ...]]:
+        rows = rebuild(log, operator, epoch).select(list(columns)).to_pylist()
+        return sorted(tuple(row.values()) for row in rows)
+
+    def rows(name: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in sinks.read_parquet(spark, f"{out}/{name}").toArrow().to_pylist())
+
+    return {
+        "trail rows": rows("trail"),
+        "words rows": rows("words"),
+        "Trail": state("Trail", "key", "n", "digest"),
+        "Words": state("Words", "key", "seen", "note"),
+        "Buckets": state("Buckets", "bucket", "n", "total"),
+        "Extremes": state("Extremes", "key", "n", "top"),
+    }

@@ -1,0 +1,119 @@
+"""Write checkpoints without Spark, next to a plain dict that says what must be in them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.directory import Directory, LocalDirectory
+from ferryman._log.fold import rebuild
+from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._state.keys import KeySchema
+from ferryman._state.store.contract import HASH, delta_schema
+
+KEY = KeySchema(pa.schema([("sensor", pa.string())]))
+STATE = pa.schema([("n", pa.int64()), ("note", pa.string())])
+
+# What one epoch does to one operator: new values of keys; None deletes.
+Changes = Mapping[str, int | None]
+State = dict[str, tuple[int, str]]
+
+
+def hash_of(key: str) -> int:
+    """Give a key some 64-bit hash, as Spark would."""
+    return int(np.uint64(xxhash.xxh3_64_intdigest(key.encode())).astype(np.int64))
+
+
+def delta_of(changes: Changes) -> pa.Table:
+    rows = {
+        HASH: [hash_of(key) for key in changes],
+        "_deleted": [value is None for value in changes.values()],
+        "sensor": list(changes),
+        "n": list(changes.values()),
+        "note": [None if value is None else f"{key}={value}" for key, value in changes.items()],
+    }
+    return pa.table(rows, schema=delta_schema(KEY, STATE))
+
+
+def state_of(rows: pa.Table) -> State:
+    found = {row["sensor"]: (row["n"], row["note"]) for row in rows.to_pylist()}
+    assert len(found) == rows.num_rows, "a key appears twice"
+    return found
+
+
+class WrittenLog:
+    """A checkpoint under way, and the state it must have at each of its epochs."""
+
+    def __init__(self, place: Directory, *, groups: int = 8, operators: tuple[str, ...] = ("Counts",)) -> None:
+        self.checkpoint = Checkpoint(place)
+        self.groups = groups
+        self.operators = operators
+        self.checkpoint.create(JobCard("0" * 32, "test", groups, {name: card_of(KEY, STATE) for name in operators}))
+        self.epoch = 0
+        self.routing = RoutingTable.even(1, groups, 2)
+        self.states: dict[int, dict[str, State]] = {0: {name: {} for name in operators}}
+
+    def rescale(self, instances: int) -> None:
+        self.routing = RoutingTable.even(self.routing.version + 1, self.groups, instances)
+
+    def write_deltas(self, operator: str, changes: Changes) -> tuple[DeltaRef, ...]:
+        """Publish the next epoch's deltas, split over the instances as the routing table says."""
+        shares: dict[int, dict[str, int | None]] = {}
+        for key, value in changes.items():
+            shares.setdefault(self.routing.owner[hash_of(key) % self.groups], {})[key] = value
+        write = self.checkpoint.write_delta
+        return tuple(write(self.epoch + 1, operator, one, delta_of(shares[one])) for one in sorted(shares))
+
+    def commit(self, changes: Mapping[str, Changes] | None = None) -> Manifest:
+        """Commit the next epoch with these changes of each operator."""
+        changes = changes or {}
+        records = {}
+        state = {name: dict(rows) for name, rows in self.states[self.epoch].items()}
+        for name in self.operators:
+            mine = changes.get(name, {})
+            records[name] = OperatorRecord(self.write_deltas(name, mine), len(mine), len(mine), 0)
+            for key, value in mine.items():
+                if value is None:
+                    state[name].pop(key, None)
+                else:
+                    state[name][key] = (value, f"{key}={value}")
+        self.epoch += 1
+        manifest = Manifest(
+            self.epoch, self.epoch - 1, not changes, 1_700_000_000_000 + self.epoch, self.routing, records, {},
+            None, ({"offset": self.epoch},) if changes else (),
+        )  # fmt: skip
+        self.checkpoint.commit(manifest)
+        self.states[self.epoch] = state
+        return manifest
+
+    def assert_rebuilds(self, epoch: int) -> None:
+        for name in self.operators:
+            assert state_of(rebuild(self.checkpoint, name, epoch)) == self.states[epoch][name]
+
+
+def local_log(path: Path, **options: object) -> WrittenLog:
+    return WrittenLog(LocalDirectory(path), **options)  # type: ignore[arg-type]
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Read every file below a directory."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@contextlib.contextmanager
+def replaced(path: Path, data: bytes | None):
+    """Alter a file for a while; None deletes it."""
+    before = path.read_bytes()
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
