@@ -124,7 +124,7 @@ def test_one_of_many_writers_of_a_new_file_wins(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_writer_leaves_is_not_listed_and_swept_on_request(tmp_path: Path) -> None:
-    # The writer is killed in the middle of the third file: the data it writes is a pipe that nobody fills.
+    # The writer is killed between writing the third file and giving it its name.
     script = (
         "import sys; from pathlib import Path; from ferryman._log.directory import LocalDirectory\n"
         "place = LocalDirectory(Path(sys.argv[1]))\n"

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ferryman import session, sinks
+from ferryman import sinks
 from ferryman._demo.events import Channel
 from ferryman._demo.fleet import Fleet
+from ferryman._demo.local_spark import local_spark
 from ferryman._demo.operators import ALARM, checkpoint_path, sink_path
-from ferryman._demo.pipeline import cores
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._spark.state import StateView
@@ -132,8 +132,8 @@ def main(out: Path) -> None:
     """Ask all questions, and report each answer."""
     channel = Channel()
     fleet = Fleet.load(out)
-    spark = session("ferryman-demo-check", f"local[{cores()}]")
-    fleet.batch(spark).createOrReplaceTempView("readings")
+    spark = local_spark("ferryman-demo-check")
+    fleet.batch(spark).persist().createOrReplaceTempView("readings")
     spark.sql(_AVERAGES).persist().createOrReplaceTempView("expected_averages")
     checkpoint = Checkpoint(directory(str(checkpoint_path(out))))
     for question in QUESTIONS:

@@ -6,16 +6,16 @@ from the checkpoint; it does not know, and need not, that it was ever killed.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ferryman import Ferry, Job, session
+from ferryman import Ferry, Job
 from ferryman._demo.events import Channel
 from ferryman._demo.fleet import Fleet
+from ferryman._demo.local_spark import cores, local_spark
 from ferryman._demo.operators import OPERATORS, checkpoint_path, outputs
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
@@ -23,18 +23,11 @@ from ferryman._log.directory import directory
 _STATE_EVERY_S = 3.0
 
 
-def cores() -> int:
-    """Choose how many cores to use: what the machine has, within reason."""
-    have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(2, min(4, have))
-
-
 def main(out: Path) -> None:
     """Run the job until it has seen every reading."""
     channel = Channel()
     fleet = Fleet.load(out)
-    # The second number allows a task three retries; with plain local[n] a killed worker fails the query.
-    spark = session("ferryman-demo", f"local[{cores()},4]")
+    spark = local_spark("ferryman-demo")
     checkpoint = Checkpoint(directory(str(checkpoint_path(out))))
     committed = sum(checkpoint.manifest(epoch).operators[OPERATORS[0]].rows for epoch in checkpoint.epochs())
     if fleet.start is None:

@@ -80,9 +80,10 @@ def below(root: int) -> list[Process]:
 
 def python_workers(driver: int) -> list[Process]:
     """List the Python workers that run tasks for a driver: what its daemon of task workers has forked."""
-    family = below(driver)
-    daemons = {one.id for one in family if "daemon" in one.command and one.command.endswith(" pyspark.worker")}
-    return [one for one in family if one.parent in daemons and one.id not in daemons]
+    # A forked worker keeps its daemon's command line, so what tells them apart is who started whom.
+    family = [one for one in below(driver) if one.command.endswith("daemon pyspark.worker")]
+    known = {one.id for one in family}
+    return [one for one in family if one.parent in known]
 
 
 def java_of(driver: int) -> Process | None:

@@ -133,6 +133,8 @@ def show_result(console: Console, result: dict[str, Any]) -> None:
         console.print(Text(one, style="bold red"))
     if result["equal"]:
         console.print(Text("Equal in every row, bit for bit: nothing lost, nothing counted twice.", style="bold green"))
+    elif all(one["equal"] for one in result["operators"]):
+        console.print(Text("NOT PROVED", style="bold red"))
     else:
         console.print(Text("NOT EQUAL", style="bold red"))
 

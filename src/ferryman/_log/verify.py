@@ -16,7 +16,7 @@ from ferryman._log.compare import snapshots_that_differ
 from ferryman._log.examine import Columns, examine_delta, examine_snapshot_file
 from ferryman._log.timeline import Timeline
 from ferryman._model.errors import CorruptCheckpoint, FerrymanError, MissingDelta
-from ferryman._model.records import JobCard
+from ferryman._model.records import JobCard, SnapshotFile
 
 Progress = Callable[[int, int], None]
 
@@ -186,18 +186,19 @@ class _Verification:
                 timeline.unsound_deltas.add(manifest.epoch)
                 epoch = manifest.epoch
                 self._fault(ref.file, what, timeline.damaged_by("delta", epoch), self._remedy(timeline, "delta", epoch))
-        examined: dict[str, str | None] = {}
+        # Snapshots may share a file, and each of them says by itself what is in it.
+        examined: dict[SnapshotFile, str | None] = {}
         for snapshot, operator, one in timeline.snapshot_files():
-            if one.file not in examined:
-                examined[one.file] = examine_snapshot_file(self._checkpoint, one, columns.get(operator))
+            if one not in examined:
+                examined[one] = examine_snapshot_file(self._checkpoint, one, columns.get(operator))
                 self._advance(one.bytes)
-            if examined[one.file] is not None:
+            if examined[one] is not None:
                 timeline.unsound_snapshots.add(snapshot.epoch)
         for file, what in examined.items():
             if what is not None:
-                of = [snapshot.epoch for snapshot, _, one in timeline.snapshot_files() if one.file == file]
+                of = [snapshot.epoch for snapshot, _, one in timeline.snapshot_files() if one == file]
                 damaged = sorted({epoch for each in of for epoch in timeline.damaged_by("snapshot", each)})
-                self._fault(file, what, tuple(damaged), self._remedy(timeline, "snapshot", of[-1]))
+                self._fault(file.file, what, tuple(damaged), self._remedy(timeline, "snapshot", of[-1]))
 
     # -- faults ----------------------------------------------------------------------------------
 

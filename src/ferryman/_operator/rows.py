@@ -7,8 +7,12 @@ not a round trip.
 
 from __future__ import annotations
 
+import gc
 from collections import namedtuple
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,7 @@ import pyarrow as pa
 from ferryman._model.errors import OperatorFailed, OutputMismatch
 from ferryman._operator.declare import Operator
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_column, to_list
+from ferryman._state.aggregates.kernels import frozen, group
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,15 @@ class RowRunner:
         keys = key_values(given.keys)
         before = [to_list(given.state.column(value.name)) for value in declared]
         present = given.present.tolist()
-        counts = np.bincount(given.index, minlength=len(keys)).tolist()
-        rows = self._rows(given)
+        rows, counts = self._rows(given)
         made: list[Any] = []
         after: list[tuple[Any, ...]] = []
         changed: list[int] = []
         deleted: list[bool] = []
         key: Any = None
+        # Millions of short-lived tuples would wake the cycle collector again and again for nothing.
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             user = self.operator()
             own = user.__dict__
@@ -60,10 +67,14 @@ class RowRunner:
                 else:
                     values = tuple(value.fresh() for value in declared)
                 own.update(zip(names, values, strict=True))
-                for _ in range(counts[position]):
-                    add(process(key, next(rows)) or ())
+                for row in islice(rows, counts[position]):
+                    some = process(key, row)
+                    if some is not None:
+                        add(some)
                 if finish is not None:
-                    add(finish(key) or ())
+                    some = finish(key)
+                    if some is not None:
+                        add(some)
                 now = tuple([own[name] for name in names])
                 gone = bool(own.pop("_cleared", False)) and now == tuple(value.default for value in declared)
                 if gone or not (comparable and seen and now == values):
@@ -78,16 +89,21 @@ class RowRunner:
                 f"{given.epoch}. The epoch was not committed and no state changed. Fix the operator and start the "
                 "job again: it redoes the epoch from the same input."
             ) from error
+        finally:
+            if collecting:
+                gc.enable()
         state = self._state(given, declared, after, changed, keys)
         positions = np.array(changed, dtype=np.int64)
         return Made(self._output(given, made), state, positions, np.array(deleted, dtype=bool))
 
-    def _rows(self, given: Given) -> Any:
+    def _rows(self, given: Given) -> tuple[Iterator[Any], list[int]]:
+        """Give the rows as named tuples, key by key, and how many each key has."""
         row = namedtuple("Row", self.input, rename=True)  # type: ignore[misc]
-        rows = given.rows.select(list(self.input))
-        if len(given.index) and (np.diff(given.index) < 0).any():
-            rows = rows.take(pa.array(np.argsort(given.index, kind="stable")))
-        return map(row._make, zip(*(to_list(column) for column in rows.columns), strict=True))
+        order, starts = group(frozen(np.empty(0, np.bool_)), frozen(given.index), len(given.present))
+        rows = given.rows.select(list(self.input)).take(pa.array(order))
+        # tuple.__new__ fills a named tuple without a Python call for every row.
+        make = partial(tuple.__new__, row)
+        return map(make, zip(*(to_list(column) for column in rows.columns), strict=True)), np.diff(starts).tolist()
 
     def _state(
         self, given: Given, declared: list[Any], after: list[tuple[Any, ...]], changed: list[int], keys: list[Any]

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from pyspark import Accumulator
+from pyspark import Accumulator, TaskContext
 
 from ferryman._model.errors import FerrymanError, to_text
 from ferryman._operator.aggregate import AggregateRunner
@@ -26,23 +27,28 @@ WORTH_RATIO = 3
 
 @dataclass(frozen=True)
 class CombineTask:
-    """One operator's function for the source's side of one epoch."""
+    """One operator's function for the source's side of one epoch; `tokens` has one per key group."""
 
     packed: bytes
     digest: str
     epoch: int
+    tokens: npt.NDArray[np.int32]
     receipts: Accumulator[list[bytes]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the partials of the task's rows, each routed as its rows were."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this inside a task"
         spec: OperatorSpec = unpack(self.packed, self.digest)
+        # As Spark's monotonically_increasing_id: the source's task, then the row in it.
+        base = context.partitionId() << 33
         rows = 0
         for chunk in _chunks(batches):
-            rows += chunk.num_rows
             try:
-                yield from _partials(spec, self.epoch, chunk).to_batches()
+                yield from _partials(spec, self.epoch, chunk, self.tokens, base + rows).to_batches()
             except FerrymanError as error:
                 raise TaskFailed(to_text(error)) from error
+            rows += chunk.num_rows
         self.receipts.add([json.dumps({"operator": spec.name, "epoch": self.epoch, "combined": rows}).encode()])
 
 
@@ -57,7 +63,7 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _partials(spec: OperatorSpec, epoch: int, rows: pa.Table) -> pa.Table:
+def _partials(spec: OperatorSpec, epoch: int, rows: pa.Table, tokens: npt.NDArray[np.int32], begin: int) -> pa.Table:
     assert isinstance(spec.runner, AggregateRunner), "only declared aggregates have partials"
     hashes = rows.column(HASH).to_numpy()
     keys = Keys.of(spec.key, hashes, key_columns(spec, epoch, rows))
@@ -67,8 +73,8 @@ def _partials(spec: OperatorSpec, epoch: int, rows: pa.Table) -> pa.Table:
     # A partial stands where its first row stood, so the order of the source's tasks is kept.
     routing = {
         HASH: pa.array(touched.hash),
-        SEQUENCE: pa.array(rows.column(SEQUENCE).to_numpy()[first]),
-        TOKEN: pa.array(rows.column(TOKEN).to_numpy()[first].astype(np.int32)),
+        SEQUENCE: pa.array(first + begin),
+        TOKEN: pa.array(tokens[touched.groups(len(tokens))]),
     }
     columns = dict(zip(spec.key.fields.names, touched.columns(), strict=True))
     columns.update(zip(partials.column_names, partials.columns, strict=True))

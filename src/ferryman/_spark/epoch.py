@@ -139,7 +139,10 @@ class EpochRunner:
             max((receipt["busy_ms"] for receipt in receipts), default=0.0),
             sum(ref.bytes for record in records.values() for ref in record.deltas),
             time_ms,
-            {name: {"rows": one.rows, "keys": one.keys, "output": one.output} for name, one in records.items()},
+            {
+                name: {"rows": one.rows, "keys": one.keys, "output": one.output, "hosts": _hosts(name, receipts)}
+                for name, one in records.items()
+            },
         )
 
     def _first_nodes(self) -> list[Any]:
@@ -242,6 +245,12 @@ def routing_for(latest: Manifest | None, groups: int, instances: int) -> Routing
     if latest.routing.instances == instances:
         return latest.routing
     return RoutingTable.even(latest.routing.version + 1, groups, instances)
+
+
+def _hosts(operator: str, receipts: list[dict[str, Any]]) -> list[str]:
+    """Give the host of every instance of an operator."""
+    by_instance = {one["instance"]: str(one["host"]) for one in receipts if one["operator"] == operator}
+    return [by_instance[instance] for instance in sorted(by_instance)]
 
 
 def _operators_above(stream: Any) -> bool:

@@ -1,8 +1,9 @@
-"""Find this host's home: the local directory that holds main copies. A cache; it can always be rebuilt."""
+"""Find this host's name and its home: the local directory that holds main copies, a cache that can be rebuilt."""
 
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from pathlib import Path
 
@@ -23,3 +24,12 @@ def home(job_id: str, configured: str | None) -> Path:
             base = Path(place.replace(":", ",").split(",")[0] if place is not configured else place)
             return base / "ferryman" / job_id
     return Path(tempfile.gettempdir()) / f"ferryman-{os.getuid()}" / job_id
+
+
+def host() -> str:
+    """Give the name by which Spark knows the host of this executor.
+
+    Spark hands its Python workers no name, but the variables that make an executor call itself something else than
+    the system does are inherited by them.
+    """
+    return os.environ.get("SPARK_LOCAL_HOSTNAME") or os.environ.get("SPARK_LOCAL_IP") or socket.gethostname()

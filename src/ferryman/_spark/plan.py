@@ -89,7 +89,8 @@ class Planner:
     def __post_init__(self) -> None:
         """Choose the tokens and make the anchor."""
         self.tokens = tokens(self.routing.instances)
-        self._table = F.lit(np.array([self.tokens[owner] for owner in self.routing.owner], dtype=np.int32))
+        self._tokens = np.array([self.tokens[owner] for owner in self.routing.owner], dtype=np.int32)
+        self._table = F.lit(self._tokens)
         self._anchor = self._make_anchor() if self.pinned else None
 
     def _make_anchor(self) -> DataFrame:
@@ -164,12 +165,14 @@ class Planner:
         return frame
 
     def _operate(self, node: Node, parent: DataFrame, control: Control, combine: bool) -> DataFrame:
-        routed = parent.select(*node.columns)
         packed, anchor = node.packed, node.anchor
         if combine and node.packed_combined is not None:
-            task = CombineTask(packed.data, packed.digest, control.epoch, self.receipts)
-            routed = routed.mapInArrow(task, node.partial)
+            task = CombineTask(packed.data, packed.digest, control.epoch, self._tokens, self.receipts)
+            # The combiner makes sequence and token itself: two columns less on the way to Python.
+            routed = parent.select(*node.columns[:-2]).mapInArrow(task, node.partial)
             packed, anchor = node.packed_combined, node.anchor_combined
+        else:
+            routed = parent.select(*node.columns)
         routed = routed.repartition(self.routing.instances, TOKEN)
         if anchor is not None:
             routed = routed.union(anchor)

@@ -23,7 +23,7 @@ from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, NullKey, OperatorFailed, PinningLost, StaleTask, to_text
 from ferryman._model.records import DeltaRef
 from ferryman._operator.run import Given, Made, Runner
-from ferryman._spark.home import home
+from ferryman._spark.home import home, host
 from ferryman._state import store as stores
 from ferryman._state.keys import Keys, KeySchema, distinct
 from ferryman._state.store.contract import HASH, delta_schema
@@ -77,6 +77,7 @@ class Receipt:
     busy_ms: float
     advanced: int
     delta: DeltaRef | None
+    host: str
 
 
 class TaskFailed(Exception):
@@ -171,7 +172,16 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         store.release()
     busy = (time.perf_counter() - began) * 1000
     receipt = Receipt(
-        spec.name, control.epoch, instance, rows.num_rows, len(first), made.output.num_rows, busy, advanced, ref
+        spec.name,
+        control.epoch,
+        instance,
+        rows.num_rows,
+        len(first),
+        made.output.num_rows,
+        busy,
+        advanced,
+        ref,
+        host(),
     )
     return made.output, receipt
 

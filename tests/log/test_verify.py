@@ -1,0 +1,486 @@
+"""Verify finds every fault, says which epochs it damages, and what can still be rebuilt."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from written_log import KEY, STATE, WrittenLog, delta_of, files_of, hash_of, local_log, replaced, state_of
+
+from ferryman._log import compare
+from ferryman._log.checkpoint import Checkpoint, card_of, checksum
+from ferryman._log.compare import same_state
+from ferryman._log.directory import LocalDirectory
+from ferryman._log.fold import rebuild
+from ferryman._log.retention import prune
+from ferryman._log.snapshot import write_snapshot
+from ferryman._log.verify import Report, verify
+from ferryman._model.errors import FerrymanError, ForeignCheckpoint, NewerFormat
+from ferryman._model.records import DeltaRef, JobCard, RoutingTable
+
+# Two snapshots and deltas before, between and after them; operator B is silent at times.
+SNAPSHOTS = (3, 6)
+LAST = 8
+
+
+def written(path: Path) -> WrittenLog:
+    log = local_log(path, operators=("A", "B"))
+    for number in range(1, LAST + 1):
+        log.commit(
+            {"A": {"s1": number, f"t{number}": number, f"t{number - 2}": None}, "B": {"x": 1} if number < 3 else {}}
+        )
+        if number in SNAPSHOTS:
+            write_snapshot(log.checkpoint, number)
+    log.checkpoint.intend(LAST + 1, 5)
+    return log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> WrittenLog:
+    return written(tmp_path / "log")
+
+
+def root(log: WrittenLog) -> Path:
+    return Path(log.checkpoint.directory.uri)
+
+
+def delta(log: WrittenLog, epoch: int) -> DeltaRef:
+    return log.checkpoint.manifest(epoch).operators["A"].deltas[0]
+
+
+def rebuildable(log: WrittenLog) -> tuple[int, ...]:
+    """Find out the hard way: an epoch counts if its manifest is readable and its state comes back right."""
+    found = []
+    for epoch in range(1, LAST + 1):
+        try:
+            log.checkpoint.manifest(epoch)
+            log.assert_rebuilds(epoch)
+        except (FerrymanError, AssertionError):
+            continue
+        found.append(epoch)
+    return tuple(found)
+
+
+def test_a_sound_checkpoint_has_no_fault(log: WrittenLog) -> None:
+    report = verify(log.checkpoint)
+
+    assert report.sound
+    assert report.epochs == report.rebuildable == tuple(range(1, LAST + 1))
+    assert report.snapshots == SNAPSHOTS
+    assert report.job == "test"
+    assert report.orphans == 0
+    on_disk = files_of(root(log))
+    assert report.files == len(on_disk) - 1  # all but the intent
+    assert report.bytes == sum(len(data) for name, data in on_disk.items() if not name.endswith(".json"))
+
+
+def test_a_checkpoint_before_its_first_epoch_is_sound(tmp_path: Path) -> None:
+    report = verify(local_log(tmp_path).checkpoint)
+
+    assert report.sound
+    assert report.epochs == ()
+
+
+def test_progress_ends_at_the_total(log: WrittenLog) -> None:
+    seen: list[tuple[int, int]] = []
+    report = verify(log.checkpoint, lambda done, total: seen.append((done, total)))
+
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert {total for _, total in seen} == {2 * report.bytes}
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_the_report_is_json(log: WrittenLog) -> None:
+    (root(log) / delta(log, 2).file).unlink()
+
+    raw = json.loads(json.dumps(verify(log.checkpoint).json()))
+
+    assert raw["sound"] is False
+    assert raw["faults"][0]["damages"] == [2]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "truncated": lambda data: data[: len(data) // 2],
+    "deleted": lambda data: None,
+}
+
+
+# A snapshot without its list does not exist; the first manifests go with retention; without the last one the
+# epoch was not committed; and no card is no checkpoint.
+MAY_BE_AWAY = {
+    "ferryman.json", "intent.json", "manifests/000000000001.json", f"manifests/{LAST:012d}.json",
+    *(f"snapshots/{epoch:012d}.json" for epoch in SNAPSHOTS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", list(DAMAGES))
+def test_whatever_happens_to_one_file_is_found_and_its_damage_told(log: WrittenLog, damage: str) -> None:
+    for name, data in files_of(root(log)).items():
+        if damage == "deleted" and name in MAY_BE_AWAY:
+            continue
+        with replaced(root(log) / name, DAMAGES[damage](data)):
+            report = verify(log.checkpoint)
+            possible = rebuildable(log)
+        assert [fault.file for fault in report.faults] == [name]
+        assert report.rebuildable == possible, name
+        assert set(report.faults[0].damages) == set(report.epochs) - set(possible), name
+        assert report.faults[0].remedy
+    assert verify(log.checkpoint).sound
+
+
+def test_every_flipped_bit_is_noticed_or_harmless(tmp_path: Path) -> None:
+    log = local_log(tmp_path, groups=2)
+    log.commit({"Counts": {"a": 1, "b": 2}})
+    write_snapshot(log.checkpoint, 1)
+    log.commit({"Counts": {"a": None}})
+    log.checkpoint.intend(3, 4)
+    sound = verify(log.checkpoint)
+    assert sound.sound
+    choose = random.Random(5)
+    unnoticed = []
+    for name, data in files_of(tmp_path).items():
+        # The first and the last bytes are those that the checksum in a JSON file does not cover.
+        for place in {*range(12), *choose.sample(range(len(data)), 60), len(data) - 2, len(data) - 1}:
+            altered = bytearray(data)
+            altered[place] ^= 1 << choose.randrange(8)
+            (tmp_path / name).write_bytes(altered)
+            try:
+                report = verify(log.checkpoint)
+            except NewerFormat:
+                continue
+            if not report.faults:
+                unnoticed.append((name, place))
+                assert report == sound
+                for epoch in (1, 2):
+                    log.assert_rebuilds(epoch)
+        (tmp_path / name).write_bytes(data)
+    # Only the line's end is outside the checksum.
+    assert all(place == len(files_of(tmp_path)[name]) - 1 for name, place in unnoticed)
+
+
+def test_faults_do_not_hide_each_other(log: WrittenLog) -> None:
+    files = [delta(log, 2).file, "manifests/000000000005.json", "snapshots/000000000006.json", delta(log, 8).file]
+    for name in files:
+        (root(log) / name).write_bytes(b"")
+
+    report = verify(log.checkpoint)
+
+    assert {fault.file: fault.damages for fault in report.faults} == {
+        files[0]: (2,),
+        files[1]: (5,),
+        files[2]: (6, 7, 8),
+        files[3]: (8,),
+    }
+    assert report.rebuildable == rebuildable(log) == (1, 3, 4)
+
+
+def test_a_missing_manifest_in_the_middle_is_a_fault(log: WrittenLog) -> None:
+    (root(log) / "manifests/000000000004.json").unlink()
+
+    report = verify(log.checkpoint)
+
+    assert [(fault.file, fault.what, fault.damages) for fault in report.faults] == [
+        ("manifests/000000000004.json", "is missing", (4, 5))
+    ]
+    assert report.rebuildable == rebuildable(log) == (1, 2, 3, 6, 7, 8)
+    assert report.orphans > 0
+
+
+def test_missing_first_manifests_are_a_fault_where_no_snapshot_covers_them(tmp_path: Path) -> None:
+    log = local_log(tmp_path)
+    for number in range(4):
+        log.commit({"Counts": {"a": number}})
+    for epoch in (1, 2):
+        (tmp_path / f"manifests/{epoch:012d}.json").unlink()
+
+    report = verify(log.checkpoint)
+
+    assert [(fault.file, fault.damages) for fault in report.faults] == [("manifests/000000000001.json", (3, 4))]
+    assert report.rebuildable == ()
+
+
+def test_all_manifests_missing_is_a_fault(log: WrittenLog) -> None:
+    shutil.rmtree(root(log) / "manifests")
+
+    report = verify(log.checkpoint)
+
+    assert [fault.file for fault in report.faults] == ["manifests/000000000006.json"]
+    assert report.rebuildable == ()
+
+
+def test_a_missing_newest_manifest_is_a_fault_if_spark_committed_its_batch(log: WrittenLog) -> None:
+    commits = root(log) / "spark" / "commits"
+    commits.mkdir(parents=True)
+    batch = log.checkpoint.manifest(LAST).batch
+    for number in range(batch + 1):
+        (commits / str(number)).write_text("v1\n{}")
+    assert verify(log.checkpoint).sound
+
+    (root(log) / f"manifests/{LAST:012d}.json").unlink()
+    report = verify(log.checkpoint)
+
+    assert [(fault.file, fault.damages) for fault in report.faults] == [(f"manifests/{LAST:012d}.json", (LAST,))]
+    assert f"Spark committed micro-batch {batch}" in report.faults[0].what
+    assert LAST not in report.rebuildable
+
+
+def test_a_delta_that_only_forgotten_epochs_need_damages_none(log: WrittenLog) -> None:
+    (root(log) / delta(log, 6).file).unlink()
+
+    report = verify(log.checkpoint)
+
+    assert [fault.damages for fault in report.faults] == [()]
+    assert "Nothing needs to be done" in report.faults[0].remedy
+    assert report.rebuildable == report.epochs == rebuildable(log)
+
+
+def test_the_remedy_of_a_damaged_snapshot_works(log: WrittenLog) -> None:
+    file = log.checkpoint.snapshot(6).operators["A"][0].file
+    (root(log) / file).write_bytes(b"")
+    report = verify(log.checkpoint)
+    assert report.rebuildable == (1, 2, 3, 4, 5)
+    assert "delete snapshots/000000000006.json" in report.faults[0].remedy
+    assert "snapshot of epoch 3" in report.faults[0].remedy
+
+    (root(log) / "snapshots/000000000006.json").unlink()
+
+    report = verify(log.checkpoint)
+    assert report.sound
+    assert report.rebuildable == rebuildable(log) == report.epochs
+
+
+def test_a_damaged_snapshot_whose_deltas_are_gone_can_only_be_restored(log: WrittenLog) -> None:
+    prune(log.checkpoint, 6)
+    (root(log) / log.checkpoint.snapshot(6).operators["A"][0].file).write_bytes(b"")
+
+    (fault,) = verify(log.checkpoint).faults
+
+    assert "delete" not in fault.remedy
+    assert "backup" in fault.remedy
+    assert fault.damages == (6, 7, 8)
+
+
+def test_files_that_nobody_names_are_counted_and_no_fault(log: WrittenLog) -> None:
+    log.write_deltas("A", {"dead": 1})
+    (root(log) / "snapshots" / "000000000007-A-00000-abc.parquet").write_bytes(b"x")
+    (root(log) / "manifests" / "notes.json").write_bytes(b"x")
+    (root(log) / "deltas" / ".000000000009-A-0-abc.arrow.f00").write_bytes(b"half a fi")
+
+    report = verify(log.checkpoint)
+
+    assert report.sound
+    assert report.orphans == 3
+
+
+def test_a_damaged_card_does_not_keep_the_rest_from_being_checked(log: WrittenLog) -> None:
+    (root(log) / "ferryman.json").write_bytes(b"{")
+    (root(log) / delta(log, 2).file).write_bytes(b"")
+
+    report = verify(log.checkpoint)
+
+    assert {fault.file for fault in report.faults} == {"ferryman.json", delta(log, 2).file}
+    assert report.job is None
+    assert report.rebuildable == ()
+
+
+def test_what_is_no_checkpoint_or_of_a_newer_format_is_refused(tmp_path: Path, log: WrittenLog) -> None:
+    with pytest.raises(ForeignCheckpoint, match="is not a checkpoint"):
+        verify(Checkpoint(LocalDirectory(tmp_path / "nothing")))
+    log.checkpoint.create(JobCard("0", "test", 8, {}, format=99))
+    with pytest.raises(NewerFormat, match="format 99"):
+        verify(log.checkpoint)
+    (root(log) / "ferryman.json").unlink()
+    with pytest.raises(ForeignCheckpoint, match=r"no ferryman\.json"):
+        verify(log.checkpoint)
+
+
+# -- written wrong, under a right checksum ---------------------------------------------------------
+
+
+def rewritten(log: WrittenLog, rows: pa.Table, *, instance: int = 0, **manifest: object) -> Report:
+    """Commit one more epoch whose only delta is this, and verify."""
+    epoch = log.epoch + 1
+    ref = log.checkpoint.write_delta(epoch, "A", instance, rows)
+    before = log.checkpoint.manifest(log.epoch)
+    records = {"A": dataclasses.replace(before.operators["A"], deltas=(ref,))}
+    changed = {"epoch": epoch, "batch": before.batch + 1, "operators": records, **manifest}
+    log.checkpoint.commit(dataclasses.replace(before, **changed))
+    return verify(log.checkpoint)
+
+
+def key_of_instance(log: WrittenLog, instance: int) -> str:
+    return next(f"k{n}" for n in range(99) if log.routing.owner[hash_of(f"k{n}") % 8] == instance)
+
+
+def only_fault(report: Report) -> str:
+    (fault,) = report.faults
+    assert fault.damages == (LAST + 1,)
+    assert report.rebuildable == tuple(range(1, LAST + 1))
+    return fault.what
+
+
+def test_rows_of_another_instances_groups_are_found(log: WrittenLog) -> None:
+    key = key_of_instance(log, 1)
+
+    what = only_fault(rewritten(log, delta_of({key: 1}), instance=0))
+
+    assert f"rows of key group {hash_of(key) % 8}," in what
+    assert "instance 0" in what
+
+
+def test_a_key_twice_in_one_delta_is_found(log: WrittenLog) -> None:
+    key = key_of_instance(log, 0)
+    rows = pa.concat_tables([delta_of({key: 1}), delta_of({key: 2})])
+
+    assert only_fault(rewritten(log, rows)) == "holds a key twice"
+
+
+def test_columns_that_do_not_fit_the_card_are_found(log: WrittenLog) -> None:
+    rows = delta_of({key_of_instance(log, 0): 1})
+    narrow = rows.set_column(3, "n", rows.column("n").cast(pa.int32()))
+
+    assert only_fault(rewritten(log, narrow)) == "does not fit the job's card: columns n"
+
+
+def test_rows_without_a_key_are_found(log: WrittenLog) -> None:
+    rows = delta_of({key_of_instance(log, 0): 1})
+
+    what = only_fault(rewritten(log, rows.set_column(2, "sensor", pa.array([None], pa.string()))))
+
+    assert what == "has rows without a value in sensor"
+
+
+def test_bytes_that_are_no_arrow_are_found(log: WrittenLog) -> None:
+    log.commit({"A": {key_of_instance(log, 0): 1}})
+    name = f"manifests/{LAST + 1:012d}.json"
+    manifest = log.checkpoint.manifest(LAST + 1)
+    (root(log) / name).unlink()
+    log.checkpoint.directory.write("deltas/000000000009-A-0-x.arrow", b"no arrow")
+    ref = DeltaRef("deltas/000000000009-A-0-x.arrow", 0, 1, 8, checksum(b"no arrow"))
+    records = {"A": dataclasses.replace(manifest.operators["A"], deltas=(ref,))}
+    log.checkpoint.commit(dataclasses.replace(manifest, operators=records))
+
+    assert "cannot be read as Arrow" in only_fault(verify(log.checkpoint))
+
+
+def test_a_manifest_that_goes_back_in_sparks_batches_is_found(log: WrittenLog) -> None:
+    report = rewritten(log, delta_of({key_of_instance(log, 0): 1}), batch=0)
+
+    assert only_fault(report) == "covers Spark's micro-batch 0, but an earlier epoch covers 7"
+
+
+def test_a_manifest_of_an_operator_that_the_job_does_not_have_is_found(log: WrittenLog) -> None:
+    records = log.checkpoint.manifest(LAST).operators
+    report = rewritten(log, delta_of({key_of_instance(log, 0): 1}), operators={"C": records["B"]})
+
+    assert only_fault(report) == "names operators that the job does not have: C"
+
+
+def test_a_routing_table_of_another_number_of_groups_is_found(log: WrittenLog) -> None:
+    report = rewritten(log, delta_of({key_of_instance(log, 0): 1}), routing=RoutingTable.even(2, 16, 2))
+
+    assert only_fault(report) == "has a routing table of 16 key groups, and the job has 8"
+
+
+def test_a_gap_before_the_newest_manifest_is_found(log: WrittenLog) -> None:
+    report = rewritten(log, delta_of({key_of_instance(log, 0): 1}), epoch=LAST + 2)
+
+    assert [(fault.file, fault.damages) for fault in report.faults] == [
+        (f"manifests/{LAST + 1:012d}.json", (LAST + 1, LAST + 2))
+    ]
+
+
+def test_a_manifest_under_another_epochs_name_is_found(log: WrittenLog) -> None:
+    shutil.copy(root(log) / f"manifests/{LAST:012d}.json", root(log) / f"manifests/{LAST + 1:012d}.json")
+
+    assert only_fault(verify(log.checkpoint)) == f"is the manifest of another epoch, {LAST}"
+
+
+def test_a_snapshot_that_is_not_the_fold_is_found(log: WrittenLog, tmp_path: Path) -> None:
+    other = written(tmp_path / "other")
+    other.commit({"A": {"s1": 999}})
+    forged = dataclasses.replace(write_snapshot(other.checkpoint, LAST + 1), epoch=LAST)
+    for one in forged.operators["A"]:
+        shutil.copy(root(other) / one.file, root(log) / one.file)
+    log.checkpoint.publish_snapshot(forged)
+
+    report = verify(log.checkpoint)
+
+    assert [(fault.file, fault.damages) for fault in report.faults] == [(f"snapshots/{LAST:012d}.json", (LAST,))]
+    assert "operator 'A'" in report.faults[0].what
+    assert report.rebuildable == rebuildable(log) == tuple(range(1, LAST))
+
+
+def test_a_snapshot_that_leaves_out_an_operator_is_found(log: WrittenLog) -> None:
+    snapshot = log.checkpoint.snapshot(6)
+    log.checkpoint.publish_snapshot(dataclasses.replace(snapshot, operators={"A": snapshot.operators["A"]}))
+
+    report = verify(log.checkpoint)
+
+    assert [fault.damages for fault in report.faults] == [(6, 7, 8)]
+    assert "operator 'B'" in report.faults[0].what
+
+
+def test_a_snapshot_file_beyond_its_groups_is_found(log: WrittenLog) -> None:
+    snapshot = log.checkpoint.snapshot(6)
+    (one,) = snapshot.operators["B"]
+    wrong = dataclasses.replace(one, first=one.first + 1, last=one.last + 1)
+    log.checkpoint.publish_snapshot(dataclasses.replace(snapshot, operators={**snapshot.operators, "B": (wrong,)}))
+
+    assert any("beyond its groups" in fault.what for fault in verify(log.checkpoint).faults)
+
+
+def test_a_large_state_is_compared_run_by_run(log: WrittenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = verify(log.checkpoint)
+    monkeypatch.setattr(
+        compare, "runs_of_groups", lambda total, rows: compare.np.array_split(compare.np.arange(total), 3)
+    )
+    monkeypatch.setattr(compare, "RUN_ROWS", 1)
+    assert verify(log.checkpoint) == whole
+
+    snapshot = log.checkpoint.snapshot(6)
+    log.checkpoint.publish_snapshot(dataclasses.replace(snapshot, operators={"B": snapshot.operators["B"]}))
+    assert [fault.damages for fault in verify(log.checkpoint).faults] == [(6, 7, 8)]
+
+
+def test_states_are_compared_whatever_their_order_and_with_nan_and_null() -> None:
+    schema = pa.schema(
+        [("_hash", pa.int64()), ("sensor", pa.string()), ("f", pa.float64()), ("l", pa.list_(pa.float64()))]
+    )
+    rows = [(1, "a", float("nan"), [float("nan")]), (1, "b", None, None), (-5, "c", 0.5, [])]
+
+    def table(rows: list[tuple[object, ...]]) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+
+    assert same_state(table(rows), table(rows[::-1]), KEY)
+    for at, changed in [
+        (0, (1, "a", 0.0, [float("nan")])),
+        (1, (1, "b", 0.0, None)),
+        (2, (-5, "c", 0.5, None)),
+        (2, (-5, "d", 0.5, [])),
+    ]:
+        assert not same_state(table(rows), table([*rows[:at], changed, *rows[at + 1 :]]), KEY)
+    assert not same_state(table(rows), table(rows[:2]), KEY)
+
+
+def test_an_operator_that_joined_later_is_no_fault(tmp_path: Path) -> None:
+    log = local_log(tmp_path, operators=("A",))
+    log.commit({"A": {"x": 1}})
+    write_snapshot(log.checkpoint, 1)
+    both = {name: card_of(KEY, STATE) for name in ("A", "B")}
+    log.checkpoint.create(JobCard("0" * 32, "test", 8, both))
+    log.operators = ("A", "B")
+    log.states[1]["B"] = {}
+    log.commit({"A": {"x": 2}, "B": {"y": 1}})
+    write_snapshot(log.checkpoint, 2)
+    log.commit({"B": {"y": 2}})
+
+    assert verify(log.checkpoint).faults == ()
+    log.assert_rebuilds(3)
+    assert state_of(rebuild(log.checkpoint, "B", 1)) == {}

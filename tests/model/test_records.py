@@ -1,0 +1,99 @@
+"""Records: what goes out as JSON comes back equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ferryman._model.records import (
+    FORMAT,
+    DeltaRef,
+    JobCard,
+    Manifest,
+    OperatorCard,
+    OperatorRecord,
+    RoutingTable,
+    Snapshot,
+    SnapshotFile,
+)
+
+REFS = st.builds(DeltaRef, st.text(), st.integers(0, 63), st.integers(0), st.integers(0), st.text())
+RECORDS = st.builds(
+    OperatorRecord, st.lists(REFS, max_size=3).map(tuple), st.integers(0), st.integers(0), st.integers(0)
+)
+TABLES = st.integers(1, 16).flatmap(
+    lambda instances: st.builds(
+        RoutingTable,
+        st.integers(1),
+        st.just(instances),
+        st.lists(st.integers(0, instances - 1), min_size=1, max_size=64).map(tuple),
+    )
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+MANIFESTS = st.builds(
+    Manifest,
+    st.integers(1),
+    st.integers(-1),
+    st.booleans(),
+    st.integers(0),
+    TABLES,
+    st.dictionaries(st.text(), RECORDS, max_size=3),
+    st.dictionaries(st.text(), JSON, max_size=2),
+    st.none() | st.integers(),
+    st.lists(JSON, max_size=2).map(tuple),
+)
+
+
+@settings(max_examples=40)
+@given(MANIFESTS)
+def test_a_manifest_survives_json(manifest: Manifest) -> None:
+    assert Manifest.parse(json.loads(json.dumps(manifest.json()))) == manifest
+
+
+@given(TABLES)
+def test_a_routing_table_survives_json(table: RoutingTable) -> None:
+    assert RoutingTable.parse(json.loads(json.dumps(table.json()))) == table
+
+
+@given(st.integers(1, 512), st.data())
+def test_an_even_table_gives_each_instance_one_run_and_all_about_as_much(groups: int, data: st.DataObject) -> None:
+    instances = data.draw(st.integers(1, groups))
+    table = RoutingTable.even(1, groups, instances)
+    shares = [table.owner.count(instance) for instance in range(instances)]
+
+    assert list(table.owner) == sorted(table.owner)
+    assert len(table.owner) == sum(shares) == groups
+    assert max(shares) - min(shares) <= 1
+
+
+def test_an_even_table_is_written_as_one_run_per_instance() -> None:
+    assert RoutingTable.even(3, 256, 4).json() == {
+        "version": 3,
+        "instances": 4,
+        "runs": [[0, 64], [1, 64], [2, 64], [3, 64]],
+    }
+
+
+def test_a_card_and_a_snapshot_survive_json() -> None:
+    card = JobCard("id", "job", 16, {"A": OperatorCard((("k", "string"),), (("n", "int64"), ("s", "string")), "x")})
+    file = SnapshotFile("snapshots/x.parquet", 0, 7, 10, 100, "abc")
+    snapshot = Snapshot(4, {"A": (file, dataclasses.replace(file, first=8, last=9, bytes=11)), "B": ()})
+
+    assert JobCard.parse(json.loads(json.dumps(asdict(card)))) == card
+    assert Snapshot.parse(json.loads(json.dumps(asdict(snapshot)))) == snapshot
+    assert snapshot.bytes == 111
+    assert card.format == FORMAT
+
+
+def test_records_do_not_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RoutingTable.even(1, 2, 1).version = 2  # type: ignore[misc]
