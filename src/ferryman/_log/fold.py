@@ -104,6 +104,17 @@ def read_chain(
 
 def rebuild(checkpoint: Checkpoint, operator: str, epoch: int, groups: Groups | None = None) -> pa.Table:
     """Rebuild an operator's state as of a committed epoch, from the checkpoint directory alone."""
+    while True:
+        snapshots = checkpoint.snapshots()
+        try:
+            return _rebuild(checkpoint, operator, epoch, groups)
+        except MissingDelta:
+            # The retention may have replaced what we were reading; then there is a newer snapshot to begin with.
+            if checkpoint.snapshots() == snapshots:
+                raise
+
+
+def _rebuild(checkpoint: Checkpoint, operator: str, epoch: int, groups: Groups | None) -> pa.Table:
     card = checkpoint.card()
     if card is None or operator not in card.operators:
         known = ", ".join(sorted(card.operators)) if card else "none"

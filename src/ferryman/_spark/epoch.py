@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class EpochRunner:
         self._home = home
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._prepared = False
+        self._run_id = uuid.uuid4().hex
 
     @property
     def next(self) -> int:
@@ -153,13 +155,8 @@ class EpochRunner:
         if output.sink.whole:
             return output.sink.write(frame, epoch)
         # This sink may look twice, or only at some rows: compute all of them once, in our own layout.
-        kept = frame if frame.is_cached else frame.persist()
-        try:
-            kept.write.format("noop").mode("overwrite").save()
-            return output.sink.write(kept, epoch)
-        finally:
-            if kept is not frame or not frame.is_cached:
-                kept.unpersist()
+        frame.persist().write.format("noop").mode("overwrite").save()
+        return output.sink.write(frame, epoch)
 
     def _controls(self, epoch: int) -> dict[str, Control]:
         routing = self._planner.routing
@@ -167,6 +164,7 @@ class EpochRunner:
         return {
             name: Control(
                 epoch,
+                self._run_id,
                 self._card.id,
                 self.checkpoint.directory.uri,
                 self._fsync,

@@ -152,6 +152,7 @@ class Ferry:
         kernels.warm()
         place = directory(self._checkpoint, fsync=self._fsync)
         lock = CheckpointLock(place, name)
+        background = None
         try:
             checkpoint = Checkpoint(place)
             card = self._card(checkpoint, name, operators)
@@ -185,6 +186,8 @@ class Ferry:
                 trigger=trigger or {},
             )
         except BaseException:
+            if background is not None:
+                background.close()
             lock.release()
             raise
 

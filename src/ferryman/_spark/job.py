@@ -60,6 +60,7 @@ class Job:
         self._closed = False
         self._failure: BaseException | None = None
         self._last_epoch_at = time.monotonic()
+        self._silent_session = spark.newSession()
         self._query = self._begin(trigger)
         self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
         if self._idle_s is not None:
@@ -100,7 +101,7 @@ class Job:
                 self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=_now_ms()))
 
     def _silent_epoch(self, time_ms: int) -> None:
-        empty = self._spark.newSession().createDataFrame([], self._source.schema)
+        empty = self._silent_session.createDataFrame([], self._source.schema)
         self._epoch(lambda: self._runner.run(empty, self._runner.batch, silent=True, time_ms=time_ms))
 
     def _epoch(self, run: Callable[[], EpochProgress]) -> None:

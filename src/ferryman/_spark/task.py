@@ -54,6 +54,7 @@ class Control:
     """What an instance must know of this epoch; travels with the function, in-band with the data."""
 
     epoch: int
+    run_id: str
     job_id: str
     checkpoint: str
     fsync: bool
@@ -85,7 +86,7 @@ class TaskFailed(Exception):
 
 
 _specs: dict[str, Any] = {}
-_stores: dict[tuple[str, str], stores.Store] = {}
+_stores: dict[Path, tuple[str, stores.Store]] = {}
 
 
 def unpack(packed: bytes, digest: str) -> Any:
@@ -104,12 +105,17 @@ def unpack(packed: bytes, digest: str) -> Any:
     return _specs[digest]
 
 
-def _store(spec: OperatorSpec, place: Path, groups: int) -> stores.Store:
-    # A store object belongs to the process that opened it: workers are forked, so it is opened lazily here.
-    name = (str(place), spec.name)
-    if name not in _stores:
-        _stores[name] = stores.open(spec.backend, place / spec.name, spec.key, spec.state, groups)
-    return _stores[name]
+def _store(spec: OperatorSpec, control: Control) -> stores.Store:
+    """Open the operator's store in this host's home, once per worker and run of the job."""
+    place = home(control.job_id, control.home) / spec.name
+    run_id, store = _stores.get(place, ("", None))
+    if store is None or run_id != control.run_id:
+        # A job that stops removes its home, so a store kept from an earlier run is of a directory that is gone.
+        for other in [one for one in _stores if one == place or not one.exists()]:
+            _stores.pop(other)[1].close()
+        store = stores.open(spec.backend, place, spec.key, spec.state, len(control.owner))
+        _stores[place] = control.run_id, store
+    return store
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     mine = np.flatnonzero(np.array(control.owner) == instance)
     before = control.epoch - 1
     checkpoint = Checkpoint(directory(control.checkpoint, fsync=control.fsync))
-    store = _store(spec, home(control.job_id, control.home), total)
+    store = _store(spec, control)
     advanced = advance(
         store,
         checkpoint,
