@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.report import Progress, Result, environment, percentile, result_of, show, spread
-from bench.sessions import RAW_FILES, Stopwatch, bench_session
+from bench.sessions import Stopwatch, bench_session
 
 Stop = Callable[[], None]
 Start = Callable[[SparkSession, DataFrame, Path, int, int], Stop]
@@ -113,7 +113,7 @@ def run(
     turns: dict[str, list[list[float]]] = {name: [] for name in contenders}
     try:
         with (
-            bench_session(instances, RAW_FILES, log=work / "spark.log") as spark,
+            bench_session(instances, {}, log=work / "spark.log") as spark,
             Stopwatch(spark) as stopwatch,
         ):
             for turn in range(rounds + 1):

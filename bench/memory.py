@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.ours import run_wide
 from bench.processes import MemorySampler
 from bench.report import Progress, Result, environment, result_of, show
-from bench.sessions import RAW_FILES, bench_session
+from bench.sessions import bench_session
 from ferryman.sources import generator
 
 
@@ -57,7 +57,7 @@ def run(
     seconds: dict[str, float] = {}
     try:
         with (
-            bench_session(instances, RAW_FILES, log=work / "spark.log") as spark,
+            bench_session(instances, {}, log=work / "spark.log") as spark,
             MemorySampler() as memory,
         ):
             for phase, total in (("fill", keys), ("touch", keys + touch_epochs * rows)):

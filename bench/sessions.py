@@ -32,13 +32,10 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "4g",
 }
-# Spark's RocksDB store casts the local filesystem to the one with checksums and fails on the raw one.
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
 }
-RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 
 @contextmanager

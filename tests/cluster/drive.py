@@ -54,9 +54,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, progress, marks=No
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         },
     )
-    job = fleet.start(
-        spark, checkpoint, out, rows=int(rows), per_epoch=int(per_epoch), instances=int(instances)
-    )
+    job = fleet.start(spark, checkpoint, out, rows=int(rows), per_epoch=int(per_epoch), instances=int(instances))
     with open(progress, "a", encoding="utf-8", buffering=1) as lines:
         told = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -47,10 +48,8 @@ def drive(checkpoint: Path, out: Path, rows: int, per_epoch: int, instances: int
 def end(process) -> str:
     """Wait for a driver, and make sure that its JVM and workers are gone too."""
     output, _ = process.communicate(timeout=240)
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     return output
 
 

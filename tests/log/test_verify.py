@@ -111,10 +111,9 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
 }
 
 
-# A snapshot without its list does not exist; the first manifests go with retention; without the last one the
-# epoch was not committed; and no card is no checkpoint.
+# A snapshot without its list does not exist; the first manifests go with retention; no card is no checkpoint.
 MAY_BE_AWAY = {
-    "ferryman.json", "intent.json", "manifests/000000000001.json", f"manifests/{LAST:012d}.json",
+    "ferryman.json", "intent.json", "manifests/000000000001.json",
     *(f"snapshots/{epoch:012d}.json" for epoch in SNAPSHOTS),
 }  # fmt: skip
 
@@ -210,11 +209,12 @@ def test_all_manifests_missing_is_a_fault(log: WrittenLog) -> None:
 
     report = verify(log.checkpoint)
 
-    assert [fault.file for fault in report.faults] == ["manifests/000000000006.json"]
+    assert [fault.file for fault in report.faults] == [f"manifests/{epoch:012d}.json" for epoch in (6, 7, 8)]
     assert report.rebuildable == ()
 
 
 def test_a_missing_newest_manifest_is_a_fault_if_spark_committed_its_batch(log: WrittenLog) -> None:
+    (root(log) / "intent.json").unlink()
     commits = root(log) / "spark" / "commits"
     commits.mkdir(parents=True)
     batch = log.checkpoint.manifest(LAST).batch
@@ -228,6 +228,24 @@ def test_a_missing_newest_manifest_is_a_fault_if_spark_committed_its_batch(log: 
     assert [(fault.file, fault.damages) for fault in report.faults] == [(f"manifests/{LAST:012d}.json", (LAST,))]
     assert f"Spark committed micro-batch {batch}" in report.faults[0].what
     assert LAST not in report.rebuildable
+
+
+def test_a_missing_newest_manifest_is_a_fault_if_a_later_silent_epoch_was_begun(log: WrittenLog) -> None:
+    log.checkpoint.intend(LAST + 1, 5)
+    for epoch in (LAST - 1, LAST):
+        (root(log) / f"manifests/{epoch:012d}.json").unlink()
+
+    report = verify(log.checkpoint)
+
+    assert [fault.file for fault in report.faults] == [f"manifests/{epoch:012d}.json" for epoch in (LAST - 1, LAST)]
+    assert report.rebuildable == tuple(range(1, LAST - 1))
+
+
+def test_an_old_intent_is_no_fault(log: WrittenLog) -> None:
+    log.checkpoint.intend(2, 5)
+    prune(log.checkpoint, 6)
+
+    assert verify(log.checkpoint).sound
 
 
 def test_a_delta_that_only_forgotten_epochs_need_damages_none(log: WrittenLog) -> None:

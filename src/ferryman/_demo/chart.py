@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ferryman._demo.history import EpochPoint, History
+from ferryman._demo.history import EpochPoint, History, Kill
 
 _INK, _FAINT, _BLUE, _AMBER, _RED = "#22303c", "#c9d1d9", "#2f6f9f", "#d98324", "#c0392b"
 _STEP_S = 0.5
+_TICKS_MS = [digit * 10**power for power in range(1, 6) for digit in (1, 2, 5)]
 
 
 def draw(history: History, path: Path) -> bool:
@@ -33,24 +34,29 @@ def draw(history: History, path: Path) -> bool:
     fleet = history.fleet
     sends = fleet.rows / fleet.rate
     upper.hlines(fleet.rate, 0, sends, _INK, (0, (4, 3)), "rate of the sensors", linewidth=1.1)
-    upper.set_ylim(0, max([*rates, history.fleet.rate]) * 1.25)
+    upper.set_ylim(0, max([*rates, history.fleet.rate]) * 1.4)
     upper.set_ylabel("rows per second")
     upper.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     lower.scatter([one.at - origin for one in epochs], [one.duration_ms for one in epochs], s=18, color=_AMBER)
     lower.set_yscale("log")
     lower.set_ylabel("epoch time, ms")
-    lower.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    low, high = (bound([one.duration_ms for one in epochs]) for bound in (min, max))
+    lower.set_ylim(low / 1.3, high * 1.3)
+    # Matplotlib names only the powers of ten, and a run may well stay between two of them.
+    ticks = [one for one in _TICKS_MS if low / 1.3 <= one <= high * 1.3]
+    lower.set_yticks(ticks, [f"{one:,}" for one in ticks])
+    lower.set_yticks([], minor=True)
     lower.set_xlabel("seconds since the first reading")
     lower.set_xlim(0, end * 1.02)
-    for kill in history.kills:
-        _mark(upper, lower, kill, origin)
+    for number, kill in enumerate(history.kills):
+        _mark(upper, lower, kill, origin, height=0.97 - 0.13 * number)
     for axes in (upper, lower):
         axes.grid(True, axis="y", color=_FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color(_FAINT)
         axes.tick_params(colors=_INK, which="both")
-    upper.legend(loc="upper right", frameon=False, fontsize=9)
+    upper.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=9)
     title = f"{fleet.rows:,} readings of {fleet.sensors:,} sensors through three operators"
     if history.kills:
         title += ": a worker and the driver killed on the way"
@@ -67,7 +73,7 @@ def draw(history: History, path: Path) -> bool:
     return True
 
 
-def _mark(upper: Any, lower: Any, kill: Any, origin: float) -> None:
+def _mark(upper: Any, lower: Any, kill: Kill, origin: float, height: float) -> None:
     at = kill.at - origin
     until = (kill.recovered_at or kill.at) - origin
     for axes in (upper, lower):
@@ -75,7 +81,7 @@ def _mark(upper: Any, lower: Any, kill: Any, origin: float) -> None:
         axes.axvline(at, color=_RED, linewidth=1.3)
     upper.annotate(
         f"kill -9 {kill.victim}\nnext epoch after {until - at:.1f} s",
-        (at, 0.97),
+        (at, height),
         xycoords=("data", "axes fraction"),
         xytext=(5, 0),
         textcoords="offset points",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _FILE = "fleet.json"
 _PREFIX = "sensor-"
+# The fewest epochs of a run.
+_EPOCHS = 24
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ class Fleet:
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Stream the readings at the fleet's rate, whether or not anybody is there to read them."""
-        # A bound on an epoch, so that catching up is seen to happen and does not take one epoch of unseen length.
-        return generator(spark, **self._options(), rows_per_epoch=max(1, round(2 * self.rate)))
+        # A bound on an epoch, so that there is a middle to kill in even where a slow machine begins with a backlog.
+        return generator(spark, **self._options(), rows_per_epoch=math.ceil(self.rows / _EPOCHS))
 
     def batch(self, spark: SparkSession) -> DataFrame:
         """Read all readings at once, in the columns of `readings`."""

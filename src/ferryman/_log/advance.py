@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.fold import Groups, fold_deltas, read_chain, rebuild
-from ferryman._model.errors import CorruptCheckpoint, MissingDelta
+from ferryman._model.errors import CorruptCheckpoint, MissingDelta, StaleTask
 from ferryman._model.records import DeltaRef
 from ferryman._state.keys import KeySchema
 from ferryman._state.store import Store
@@ -31,6 +31,7 @@ def advance(
     state: pa.Schema,
     total: int,
     newest: Sequence[DeltaRef] | None = None,
+    rewind: bool = False,
 ) -> int:
     """Bring the main copies of some key groups to a committed epoch; count the groups that had to move.
 
@@ -39,11 +40,19 @@ def advance(
     newest
         The deltas of epoch `to` that can hold these groups, if the caller knows them: the common case
         then reads one file and no manifest.
+    rewind
+        Take a home that is ahead for one of a checkpoint that was put back to an earlier epoch, and rebuild
+        it. Else being ahead means that the caller's epoch is over: StaleTask.
     """
     at = store.epochs()[groups]
     behind = at != to
     if not behind.any():
         return 0
+    if not rewind and (at > to).any():
+        raise StaleTask(
+            f"operator {operator!r}: this home is at epoch {at.max()} already, and a task asked for epoch {to}. The "
+            "task's epoch is over and its result is not wanted any more; nothing to do."
+        )
     for epoch in np.unique(at[behind]).tolist():
         some = groups[at == epoch]
         if epoch == to - 1 and newest is not None:

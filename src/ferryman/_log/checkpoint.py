@@ -39,6 +39,9 @@ from ferryman._state.keys import KeySchema
 CARD = "ferryman.json"
 INTENT = "intent.json"
 
+# What a checkpoint holds, Ferryman's or Spark's: a directory with any of these and no card is not a new one.
+_HELD = {"manifests", "deltas", "snapshots", "spark", "offsets", "commits"}
+
 _NUMBERED = re.compile(r"[0-9]{12,}\.json")
 
 T = TypeVar("T")
@@ -71,6 +74,13 @@ def schemas_of(card: OperatorCard) -> tuple[KeySchema, pa.Schema]:
     return KeySchema(pa.schema(fields[: len(card.key)])), pa.schema(fields[len(card.key) :])
 
 
+def same_columns(one: OperatorCard, other: OperatorCard) -> bool:
+    """Tell whether two cards describe the same columns; the bytes of a schema may differ between versions of Arrow."""
+    return (one.key, one.state) == (other.key, other.state) and decode_schema(one.schema).equals(
+        decode_schema(other.schema)
+    )
+
+
 class Checkpoint:
     """One job's checkpoint directory."""
 
@@ -84,7 +94,7 @@ class Checkpoint:
         try:
             raw = self._read_json(CARD)
         except FileNotFoundError:
-            if self.directory.list("manifests") or self.directory.list("spark"):
+            if _HELD & set(self.directory.list("")):
                 raise ForeignCheckpoint(
                     f"{self.directory.uri} holds a checkpoint but no {CARD}, so it is not one of Ferryman's "
                     "or was partly deleted. Give the job a directory of its own, or restore the file."

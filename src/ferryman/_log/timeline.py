@@ -44,11 +44,13 @@ class Timeline:
     @classmethod
     def read(cls, checkpoint: Checkpoint, card: JobCard | None) -> Timeline:
         """Read the manifests and the lists of snapshots."""
-        # Spark commits a batch after its manifest is there: looked at in this order, a running job is no fault.
+        # Spark commits a batch, and an epoch is intended, after the manifest before is there: looked at in this
+        # order, a running job is no fault.
         commits = [int(name) for name in checkpoint.directory.list("spark/commits") if name.isdigit()]
+        intended = _intended(checkpoint)
         timeline = cls(snapshots=checkpoint.snapshots())
         numbers = checkpoint.epochs()
-        timeline._settle(numbers)
+        timeline._settle(numbers, intended - 1)
         timeline._read_manifests(checkpoint, card, set(numbers))
         timeline._read_lists(checkpoint, card)
         newest = timeline.manifests.get(timeline.kept[-1]) if timeline.kept else None
@@ -100,9 +102,11 @@ class Timeline:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _settle(self, numbers: list[int]) -> None:
-        """Decide which epochs should be there."""
+    def _settle(self, numbers: list[int], committed: int) -> None:
+        """Decide which epochs should be there, of which one is known to have been committed."""
         known = sorted({*numbers, *self.snapshots[-1:]})
+        if committed > (known[-1] if known else 0):
+            known.append(committed)
         if not known:
             return
         first, last = known[0], known[-1]
@@ -160,6 +164,15 @@ class Timeline:
         if kind == "snapshot":
             self.unsound_snapshots.add(epoch)
         self.faults.append((f"{kind}s/{epoch:012d}.json", what, (kind, epoch)))
+
+
+def _intended(checkpoint: Checkpoint) -> int:
+    """Give the last silent epoch that was begun; 1 where there was none or the intent cannot be read."""
+    try:
+        intent = checkpoint.intent()
+    except (FerrymanError, OSError):
+        return 1
+    return intent[0] if intent else 1
 
 
 def _nonsense(manifest: Manifest, epoch: int, batch: int, card: JobCard | None) -> str | None:

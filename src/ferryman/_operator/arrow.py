@@ -47,7 +47,14 @@ class ArrowRunner:
             ) from error
         deleted = None
         if isinstance(state, pa.Table) and DELETED in state.column_names:
-            deleted = np.asarray(state.column(DELETED).to_numpy(zero_copy_only=False), dtype=bool)
+            marks = state.column(DELETED)
+            if not pa.types.is_boolean(marks.type) or marks.null_count:
+                raise OutputMismatch(
+                    f"operator {given.operator!r}, epoch {given.epoch}: the column {DELETED!r} of its new state is of "
+                    f"type {marks.type} with {marks.null_count} nulls. Make it boolean, without nulls. The epoch was "
+                    "not committed."
+                )
+            deleted = np.asarray(marks.to_numpy(zero_copy_only=False), dtype=bool)
         state = conform(state, self.state, given.operator, given.epoch, "new state")
         if state.num_rows != len(given.present):
             raise OutputMismatch(

@@ -10,13 +10,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ferryman._model.errors import InvalidConfiguration
 from ferryman._operator.value import Value
+
+_TAKEN = ("output", "values", "state_schema", "process", "finish", "clear")
 
 
 class Declared:
     """What both kinds of operator share: an output schema and declared state."""
 
     output: ClassVar[Any] = None
+
+    def __init_subclass__(cls) -> None:
+        # Such state would hide what the class itself needs, and fail far from here.
+        taken = [name for name, value in vars(cls).items() if isinstance(value, Value) and name in _TAKEN]
+        if taken:
+            raise InvalidConfiguration(
+                f"operator {cls.__name__!r} declares state {', '.join(map(repr, taken))}, a name that operators use "
+                "themselves. Give the state another name."
+            )
 
     @classmethod
     def values(cls) -> dict[str, Value[Any]]:

@@ -129,6 +129,8 @@ class RowRunner:
                 columns = [list(column) for column in zip(*made, strict=True)]
                 if len(columns) != len(names):
                     raise ValueError(f"{len(columns)} values")
+                if self._alike() and not all(map(self._fits, made)):
+                    raise TypeError("a row that is neither a tuple nor a list")
         except (KeyError, TypeError, ValueError) as error:
             wrong = next((row for row in made if not self._fits(row)), made[0])
             raise OutputMismatch(
@@ -144,7 +146,15 @@ class RowRunner:
             raise misfit.named(given.operator, given.epoch, f"row {made[misfit.position]!r}") from misfit
         return pa.Table.from_arrays(arrays, schema=self.output)
 
+    def _alike(self) -> bool:
+        """Tell whether a text, a set or the names of a dict could pass for a row: their parts are all of one type."""
+        return len({pa.binary() if _is_text(kind) else kind for kind in self.output.types}) == 1
+
     def _fits(self, row: Any) -> bool:
         if isinstance(row, dict):
             return all(name in row for name in self.output.names)
         return isinstance(row, (tuple, list)) and len(row) == len(self.output)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))

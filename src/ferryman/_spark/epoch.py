@@ -21,6 +21,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from ferryman._log.agreement import read_offsets
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import PinningLost
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
@@ -70,6 +71,7 @@ class EpochRunner:
         self._home = home
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._prepared = False
+        self._committed = False
         self._run_id = uuid.uuid4().hex
 
     @property
@@ -102,8 +104,9 @@ class EpochRunner:
             for name, value in EPOCH_CONF.items():
                 source.sparkSession.conf.set(name, value)
             self._prepared = not silent
-        offsets = None if silent else self._reader.submit(self._offsets, batch)
+        offsets = None if silent else self._reader.submit(read_offsets, self.checkpoint, batch)
         self._planner.receipts.value = []
+        self._planner.settle()
         combine = self._worth_combining()
         made: dict[int, DataFrame] = {}
         written: dict[str, Any] = {}
@@ -122,11 +125,11 @@ class EpochRunner:
                 if frame.is_cached:
                     frame.unpersist()
         manifest = Manifest(
-            epoch, batch, silent, time_ms, self._planner.routing, records, written, None, _result(offsets)
+            epoch, batch, silent, time_ms, self._planner.routing, records, written, None, self._covered(offsets)
         )
         reach("before-manifest")
         self.checkpoint.commit(manifest)
-        self.latest = manifest
+        self.latest, self._committed = manifest, True
         reach("after-manifest")
         self._tell_sinks(manifest)
         duration = (time.perf_counter() - began) * 1000
@@ -173,6 +176,7 @@ class EpochRunner:
                 self._planner.tokens,
                 self._newest(name),
                 same,
+                not self._committed,
             )
             for name in self._planner.nodes
         }
@@ -227,13 +231,11 @@ class EpochRunner:
             if str(number) in manifest.sinks:
                 output.sink.commit(manifest.epoch, manifest.sinks[str(number)])
 
-    def _offsets(self, batch: int) -> tuple[Any, ...]:
-        """Read the source offsets Spark wrote down for a micro-batch before it began."""
-        try:
-            lines = self.checkpoint.directory.read(f"spark/offsets/{batch}").to_pybytes().decode().splitlines()
-        except OSError:
-            return ()
-        return tuple(_json(line) for line in lines[2:])
+    def _covered(self, offsets: Future[tuple[Any, ...]] | None) -> tuple[Any, ...]:
+        """Give the source offsets an epoch ends with; a silent one ends where the one before did."""
+        if offsets is not None:
+            return offsets.result()
+        return self.latest.offsets if self.latest else ()
 
 
 def routing_for(latest: Manifest | None, groups: int, instances: int) -> RoutingTable:
@@ -257,14 +259,3 @@ def _operators_above(stream: Any) -> bool:
             return True
         stream = stream.parent
     return False
-
-
-def _result(offsets: Future[tuple[Any, ...]] | None) -> tuple[Any, ...]:
-    return offsets.result() if offsets is not None else ()
-
-
-def _json(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return line

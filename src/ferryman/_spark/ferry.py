@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import math
+import os
 import re
 import uuid
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.agreement import check_agreement
+from ferryman._log.checkpoint import Checkpoint, card_of, same_columns
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
 from ferryman._model.errors import (
@@ -25,7 +29,7 @@ from ferryman._model.records import GROUPS, JobCard, OperatorCard
 from ferryman._spark import advice
 from ferryman._spark.background import Background
 from ferryman._spark.epoch import EpochRunner, routing_for
-from ferryman._spark.job import Job
+from ferryman._spark.job import Job, as_ferryman
 from ferryman._spark.plan import Bytes, Planner
 from ferryman._spark.stream import Operated, Output, Source, Stream
 from ferryman._state import kernels
@@ -41,9 +45,11 @@ def seconds(text: str | float | None) -> float | None:
     >>> seconds("500 milliseconds"), seconds("2 minutes"), seconds(None)
     (0.5, 120.0, None)
     """
-    if text is None or isinstance(text, (int, float)):
+    if text is None:
+        return None
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and 0 <= text < math.inf:
         return text
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+?)s?\s*", text)
+    found = re.fullmatch(r"\s*([0-9]+\.?[0-9]*)\s*([a-z]+?)s?\s*", text) if isinstance(text, str) else None
     if found is None or found[2] not in _UNITS:
         raise InvalidConfiguration(f"{text!r} is not an interval. Write it as '5 seconds' or '500 milliseconds'.")
     return float(found[1]) * _UNITS[found[2]]
@@ -80,38 +86,44 @@ class Ferry:
     def __init__(
         self,
         spark: SparkSession,
-        checkpoint: str,
+        checkpoint: str | os.PathLike[str],
         *,
         groups: int | None = None,
         retain: int = 100,
         snapshot_every: int = 100,
         idle: str | float | None = "5 seconds",
-        home: str | None = None,
+        home: str | os.PathLike[str] | None = None,
         fsync: bool = False,
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
         faults = []
-        if groups is not None and not (isinstance(groups, int) and 1 <= groups <= 32768):
+        if not isinstance(spark, SparkSession):
+            faults.append(f"spark={spark!r}: give a SparkSession, for example what ferryman.session() returns")
+        if groups is not None and not (_whole(groups) and 1 <= groups <= 32768):
             faults.append(f"groups={groups!r}: give a whole number from 1 to 32768")
-        if not (isinstance(retain, int) and retain >= 1):
+        if not (_whole(retain) and retain >= 1):
             faults.append(f"retain={retain!r}: give the number of epochs to keep, 1 at the least")
-        if not (isinstance(snapshot_every, int) and snapshot_every >= 1):
+        if not (_whole(snapshot_every) and snapshot_every >= 1):
             faults.append(f"snapshot_every={snapshot_every!r}: give a number of epochs, 1 at the least")
         try:
             self._idle_s = seconds(idle)
         except InvalidConfiguration as error:
             faults.append(f"idle={idle!r}: {error.message}")
-        if not checkpoint:
-            faults.append("checkpoint: give a directory for the job's state")
+        if not _path(checkpoint):
+            faults.append(f"checkpoint={checkpoint!r}: give a directory for the job's state, as a path or a URI")
+        if home is not None and not _path(home):
+            faults.append(f"home={home!r}: give a local directory, or leave it out")
+        if not isinstance(fsync, bool):
+            faults.append(f"fsync={fsync!r}: give True or False")
         if faults:
             raise InvalidConfiguration.of(faults)
         self.spark = spark
-        self._checkpoint = str(checkpoint)
+        self._checkpoint = os.fspath(checkpoint)
         self._groups = groups
         self._retain = retain
         self._snapshot_every = snapshot_every
-        self._home = home
+        self._home = None if home is None else os.fspath(home)
         self._fsync = fsync
 
     def stream(self, frame: DataFrame) -> Stream:
@@ -142,9 +154,9 @@ class Ferry:
             {"availableNow": True}; epochs follow each other at once if left out.
         """
         _refuse(unknown, Ferry.start, "start")
-        parallel = instances if instances is not None else self.spark.sparkContext.defaultParallelism
-        if not outputs:
-            raise InvalidConfiguration("start needs at least one output: pass what stream.write(sink) gave.")
+        faults = _start_faults(name, outputs, instances, trigger)
+        if faults:
+            raise InvalidConfiguration.of(faults)
         streams = _reachable(outputs)
         source = _source(streams)
         operators = _operators(streams)
@@ -152,19 +164,17 @@ class Ferry:
         kernels.warm()
         place = directory(self._checkpoint, fsync=self._fsync)
         lock = CheckpointLock(place, name)
-        background = None
+        background = runner = None
         try:
             checkpoint = Checkpoint(place)
-            card = self._card(checkpoint, name, operators)
-            if not (isinstance(parallel, int) and 1 <= parallel <= card.groups):
-                raise InvalidConfiguration(
-                    f"instances={parallel!r}: give a whole number from 1 to the {card.groups} key groups of the job."
-                )
+            card, parallel = self._card(checkpoint, name, operators, instances)
+            latest = checkpoint.latest()
+            check_agreement(checkpoint, latest)
             for folder in ("manifests", "deltas", "snapshots"):
                 place.sweep(folder)
             planner = Planner(
                 self.spark,
-                routing_for(checkpoint.latest(), card.groups, parallel),
+                routing_for(latest, card.groups, parallel),
                 _several_hosts(self.spark),
                 _shared(streams, outputs),
                 self.spark.sparkContext.accumulator([], Bytes()),
@@ -185,20 +195,37 @@ class Ferry:
                 idle_s=self._idle_s,
                 trigger=trigger or {},
             )
-        except BaseException:
+        except BaseException as error:
             if background is not None:
                 background.close()
+            if runner is not None:
+                runner.close()
             lock.release()
+            if isinstance(error, PySparkException):
+                raise as_ferryman(error, name) from error
             raise
 
-    def _card(self, checkpoint: Checkpoint, name: str, operators: dict[str, Operated]) -> JobCard:
-        """Read the job's card and check that this is the same job; write it where the checkpoint is new."""
+    def _card(
+        self, checkpoint: Checkpoint, name: str, operators: dict[str, Operated], instances: int | None
+    ) -> tuple[JobCard, int]:
+        """Read the job's card and check that this is the same job; write it where the checkpoint is new.
+
+        Gives the number of instances too: it depends on the key groups, and a start that is refused for it
+        must not have settled them.
+        """
         wanted = {label: card_of(stream.spec.key, stream.spec.state) for label, stream in operators.items()}
         card = checkpoint.card()
+        groups = card.groups if card else self._groups or GROUPS
+        parallel = instances if instances is not None else min(self.spark.sparkContext.defaultParallelism, groups)
+        if parallel > groups:
+            raise InvalidConfiguration(
+                f"instances={parallel!r}: the job has {groups} key groups, and an instance owns one at the least. Give "
+                f"a whole number from 1 to {groups}, or start a new checkpoint with more groups."
+            )
         if card is None:
-            card = JobCard(uuid.uuid4().hex, name, self._groups or GROUPS, wanted)
+            card = JobCard(uuid.uuid4().hex, name, groups, wanted)
             checkpoint.create(card)
-            return card
+            return card, parallel
         where = checkpoint.directory.uri
         if card.job != name:
             raise ForeignCheckpoint(
@@ -218,7 +245,7 @@ class Ferry:
                 f"{hint} To drop state, start on a new checkpoint."
             )
         for label, mine in wanted.items():
-            if label in card.operators and card.operators[label] != mine:
+            if label in card.operators and not same_columns(card.operators[label], mine):
                 raise StateSchemaChanged(
                     f"operator {label!r} does not fit its state in {where}:\n"
                     f"{_difference(card.operators[label], mine)}\n"
@@ -227,7 +254,30 @@ class Ferry:
         if set(wanted) != set(card.operators):
             card = dataclasses.replace(card, operators={**card.operators, **wanted})
             checkpoint.create(card)
-        return card
+        return card, parallel
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _path(value: object) -> bool:
+    return isinstance(value, (str, os.PathLike)) and bool(str(value).strip())
+
+
+def _start_faults(name: object, outputs: tuple[object, ...], instances: object, trigger: object) -> list[str]:
+    """List what is wrong with the arguments of a start, as far as it can be told without the checkpoint."""
+    faults = []
+    if not (isinstance(name, str) and name.strip()):
+        faults.append(f"name={name!r}: give the job a name; its checkpoint is known by it")
+    if not outputs or not all(isinstance(one, Output) for one in outputs):
+        faults.append("outputs: give one at the least; an output is what stream.write(sink) returns")
+    if instances is not None and not (isinstance(instances, int) and _whole(instances) and instances >= 1):
+        faults.append(f"instances={instances!r}: give a whole number, 1 at the least")
+    known = ("processingTime", "availableNow", "once")
+    if trigger is not None and not (isinstance(trigger, dict) and len(trigger) <= 1 and set(trigger) <= set(known)):
+        faults.append(f'trigger={trigger!r}: give one of {", ".join(known)}, for example {{"availableNow": True}}')
+    return faults
 
 
 def _difference(old: OperatorCard, new: OperatorCard) -> str:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ferryman._log.lock import CheckpointLock
-from ferryman._model.errors import FerrymanError, JobFailed, from_text
+from ferryman._model.errors import FerrymanError, InvalidConfiguration, JobFailed, from_text
 from ferryman._spark.background import Background
 from ferryman._spark.epoch import EpochProgress, EpochRunner
 from ferryman._spark.home import home
@@ -78,7 +78,13 @@ class Job:
         self._pending = self._pending_batch()
         writer = self._source.frame.writeStream.foreachBatch(self._batch).queryName(self.name)
         if trigger:
-            writer = writer.trigger(**trigger)
+            try:
+                writer = writer.trigger(**trigger)
+            except PySparkException as error:
+                raise InvalidConfiguration(
+                    f"trigger={trigger!r}: Spark does not take it ({error}). Write it as for DataStreamWriter.trigger, "
+                    'for example {"processingTime": "1 second"} or {"availableNow": True}.'
+                ) from error
         return writer.option("checkpointLocation", spark_side).start()
 
     def _pending_batch(self) -> bool:
@@ -171,6 +177,7 @@ class Job:
             if met and condition():
                 return True
             if not self.active:
+                self._close()
                 self._raise_failure()
                 return condition()
             if deadline is not None and time.monotonic() > deadline:
@@ -244,7 +251,8 @@ def as_ferryman(error: BaseException, job: str) -> BaseException:
         found.__cause__ = error
         return found
     wrapped = JobFailed(
-        f"job {job!r} ended: {error}. Nothing of the epoch under way was committed; start the job again to redo it."
+        f"job {job!r} ended with {type(error).__name__}: {error}\nAll that was committed is intact, and the epoch "
+        "under way was not committed. Remove the cause and start the job again: it goes on from there."
     )
     wrapped.__cause__ = error
     return wrapped

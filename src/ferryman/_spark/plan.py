@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from pyspark import Accumulator, AccumulatorParam, cloudpickle
@@ -68,6 +69,7 @@ class Node:
     stream: Operated
     columns: list[Column]
     output: StructType
+    routed: StructType
     partial: StructType
     packed: Packed
     packed_combined: Packed | None
@@ -87,11 +89,34 @@ class Planner:
     nodes: dict[str, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Choose the tokens and make the anchor."""
+        """Choose the tokens."""
         self.tokens = tokens(self.routing.instances)
         self._tokens = np.array([self.tokens[owner] for owner in self.routing.owner], dtype=np.int32)
         self._table = F.lit(self._tokens)
-        self._anchor = self._make_anchor() if self.pinned else None
+        self._anchor: DataFrame | None = None
+        self._executors: frozenset[str] = frozenset()
+
+    def settle(self) -> None:
+        """Spread the instances over the executors there are now, if these are not those of the epoch before.
+
+        An anchor's rows that were cached by a lost executor are computed again wherever there was room, and would keep
+        their instances there, away from an executor that came in its place or later.
+        """
+        if not self.pinned:
+            return
+        # Taken first: an executor that comes while the anchor is made is a change that the next epoch sees.
+        executors = self._current_executors()
+        if self._anchor is None or executors != self._executors:
+            self.release()
+            self._anchor = self._make_anchor()
+            self._executors = executors
+            for node in self.nodes.values():
+                node.anchor = _anchor_for(self._anchor, node.routed)
+                node.anchor_combined = _anchor_for(self._anchor, node.partial)
+
+    def _current_executors(self) -> frozenset[str]:
+        context: Any = self.spark.sparkContext._jsc.sc()
+        return frozenset(context.getExecutorMemoryStatus().keySet().mkString(",").split(","))
 
     def _make_anchor(self) -> DataFrame:
         schema = StructType([StructField(TOKEN, IntegerType(), False)])
@@ -129,13 +154,11 @@ class Planner:
             stream,
             columns,
             stream.schema,
+            StructType([*fields, *routing]),
             partial,
             Packed.of(spec),
             Packed.of(stream.combined) if stream.combined else None,
         )
-        if self._anchor is not None:
-            node.anchor = _anchor_for(self._anchor, StructType([*fields, *routing]))
-            node.anchor_combined = _anchor_for(self._anchor, partial)
         self.nodes[spec.name] = node
 
     def build(

@@ -19,7 +19,13 @@ def to_arrow(schema: StructType) -> pa.Schema:
     """Give the Arrow types of a Spark schema; timestamps in UTC, every column nullable."""
     # Spark renamed the argument between 4.1 and 4.3.
     utc: dict[str, Any] = {"timezone": "UTC"} if "timezone" in _PARAMETERS else {"timestamp_utc": True}
-    return pa.schema([pa.field(field.name, field.type) for field in to_arrow_schema(schema, **utc)])
+    try:
+        return pa.schema([pa.field(field.name, field.type) for field in to_arrow_schema(schema, **utc)])
+    except PySparkException as error:
+        raise InvalidConfiguration(
+            f"a column of {schema.simpleString()} has a type that Spark cannot hand to Python ({error}). Leave the "
+            "column out (select) or cast it to another type before Ferryman sees it."
+        ) from error
 
 
 def to_spark(schema: pa.Schema) -> StructType:

@@ -65,12 +65,6 @@ FILE_MANAGERS = (
 
 ADVISED = (
     Setting(
-        "spark.sql.adaptive.enabled",
-        "false",
-        "true",
-        "adaptive execution merges partitions, and then an instance no longer runs where its state is",
-    ),
-    Setting(
         "spark.python.unix.domain.socket.enabled",
         "true",
         "false",
@@ -83,13 +77,6 @@ ADVISED = (
         "Spark's own bookkeeping of an epoch takes longer on a local disk",
         where="local disk",
         fits=lambda have: have in FILE_MANAGERS,
-    ),
-    Setting(
-        "spark.hadoop.fs.file.impl",
-        "org.apache.hadoop.fs.RawLocalFileSystem",
-        "org.apache.hadoop.fs.LocalFileSystem",
-        "every file of Spark's checkpoint gets a second one beside it, for a checksum",
-        where="local disk",
     ),
     Setting(
         "spark.locality.wait",
@@ -110,13 +97,6 @@ ADVISED = (
         "pyspark.daemon",
         "each new Python worker imports pyarrow, pandas and numba anew: about half a second",
         where="same python",
-    ),
-    Setting(
-        "spark.sql.execution.arrow.maxRecordsPerBatch",
-        "100000",
-        "10000",
-        "an operator is called ten times as often, with a tenth of the rows",
-        fits=lambda have: re.fullmatch(r"-?\d+", have) is not None and not 0 < int(have) < 50_000,
     ),
 )
 

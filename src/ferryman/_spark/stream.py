@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ferryman._model.errors import InvalidConfiguration, MissingKey, UnhashableKey
+from ferryman._model.errors import InvalidConfiguration, MissingKey, PinningLost, UnhashableKey
 from ferryman._operator.aggregate import AggregateRunner
 from ferryman._operator.arrow import ArrowRunner
 from ferryman._operator.declare import ArrowOperator, Declared, Operator
@@ -21,11 +22,14 @@ from ferryman._spark.task import ROUTING_COLUMNS, OperatorSpec
 from ferryman._state import store as stores
 from ferryman._state.aggregates import Aggregate, compile_aggregates
 from ferryman._state.keys import KeySchema
+from ferryman._state.store.contract import DELETED
 
 if TYPE_CHECKING:
     from ferryman._spark.ferry import Ferry
     from ferryman._spark.job import Job
 
+# How a plan says that it repartitions, coalesces or unites: the node's name, after the lines of the tree.
+_MOVES_ROWS = re.compile(r"^[\s:+|-]*(Repartition\w*|RebalancePartitions|Union)\b", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9_.]+")
 
 
@@ -65,6 +69,11 @@ class Stream:
 
     def write(self, sink: Sink) -> Output:
         """Send the rows to a sink."""
+        if not (callable(getattr(sink, "write", None)) and callable(getattr(sink, "commit", None))):
+            raise InvalidConfiguration(
+                f"write needs a sink, and got {sink!r}. Make one with ferryman.sinks, for example "
+                "sinks.parquet(path) or sinks.foreach(function)."
+            )
         return Output(self, sink)
 
 
@@ -72,6 +81,10 @@ class Source(Stream):
     """The streaming DataFrame a job begins with."""
 
     def __init__(self, ferry: Ferry, frame: DataFrame) -> None:
+        if not isinstance(frame, DataFrame):
+            raise InvalidConfiguration(
+                f"ferry.stream needs a streaming DataFrame, and got {frame!r}. Pass what spark.readStream gives."
+            )
         if not frame.isStreaming:
             raise InvalidConfiguration(
                 "ferry.stream needs a streaming DataFrame, and this one is a batch. Use spark.readStream instead of "
@@ -86,7 +99,19 @@ class Transformed(Stream):
 
     def __init__(self, parent: Stream, function: Callable[[DataFrame], DataFrame]) -> None:
         spark: SparkSession = parent.ferry.spark
-        super().__init__(parent.ferry, function(spark.createDataFrame([], parent.schema)).schema)
+        made = function(spark.createDataFrame([], parent.schema))
+        if not isinstance(made, DataFrame):
+            raise InvalidConfiguration(
+                f"the function given to transform returned {made!r}. Let it return the DataFrame it makes of its input."
+            )
+        moving = _MOVES_ROWS.search(made._jdf.queryExecution().analyzed().toString())
+        if moving is not None:
+            raise PinningLost(
+                f"the function given to transform moves rows between partitions ({moving[1]}), and then neither the "
+                "order per key nor one partition per instance is kept. Leave repartition, coalesce and union out of "
+                "it: use them on the streaming DataFrame before ferry.stream, or in a sink."
+            )
+        super().__init__(parent.ferry, made.schema)
         self.parent = parent
         self.function = function
 
@@ -114,24 +139,30 @@ class KeyedStream:
                 f"the stream has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, have))}. "
                 "Key by one of those."
             )
-        taken = [name for name in have if name in ROUTING_COLUMNS]
+        twice = _repeated(have, exactly=parent.ferry.spark.conf.get("spark.sql.caseSensitive") == "true")
+        if twice or len(set(columns)) < len(columns):
+            raise InvalidConfiguration(
+                f"the stream has several columns called {twice[0]!r}. Rename all but one before key_by."
+                if twice
+                else f"key_by got a column twice: {', '.join(columns)}. Name each once."
+            )
+        taken = [name for name in have if name in (*ROUTING_COLUMNS, DELETED)]
         if taken:
             raise InvalidConfiguration(
                 f"the stream has a column {taken[0]!r}, a name Ferryman uses for routing. Rename the column."
             )
         self.parent = parent
         self.names = columns
-        arrow = to_arrow(StructType([parent.schema[name] for name in columns]))
-        for field in arrow:
+        for name in columns:
             try:
-                KeySchema(pa.schema([field]))
-            except UnhashableKey as error:
-                kind = parent.schema[field.name].dataType.simpleString()
+                KeySchema(to_arrow(StructType([parent.schema[name]])))
+            except (UnhashableKey, InvalidConfiguration) as error:
+                kind = parent.schema[name].dataType.simpleString()
                 raise UnhashableKey(
-                    f"column {field.name!r} is of type {kind}, which cannot be a key. Key by its parts, or by a "
-                    "string made of it (F.to_json)."
+                    f"column {name!r} is of type {kind}, which cannot be a key: its values have no single canonical "
+                    "form. Key by its parts, or by a string made of it (F.to_json, or a cast)."
                 ) from error
-        self.key = arrow
+        self.key = to_arrow(StructType([parent.schema[name] for name in columns]))
 
     def process(self, operator: type[Operator] | type[ArrowOperator], name: str | None = None) -> Stream:
         """Run an operator on the keyed stream: an `Operator` row by row, an `ArrowOperator` in columns.
@@ -145,10 +176,21 @@ class KeyedStream:
         """
         if not (isinstance(operator, type) and issubclass(operator, (Operator, ArrowOperator))):
             raise InvalidConfiguration(
-                f"process needs a class derived from Operator or ArrowOperator, and got {operator!r}."
+                f"process needs a class derived from Operator or ArrowOperator, and got {operator!r}. Pass the class "
+                "itself, not an object of it."
+            )
+        if operator.process in (Operator.process, ArrowOperator.process):
+            raise InvalidConfiguration(
+                f"operator {operator.__name__!r} has no `process` method. Define process(self, key, row), or "
+                "process(self, batch) if it is an ArrowOperator."
             )
         label = name or operator.__name__
         output = declared_struct(operator.output, label)
+        twice = _repeated(output.names, exactly=True)
+        if twice:
+            raise InvalidConfiguration(
+                f"operator {label!r} declares the output column {twice[0]!r} twice. Give each column its own name."
+            )
         arrow, inputs = to_arrow(output), tuple(self.parent.schema.names)
         state = _state_of(operator, label)
         runner: RowRunner | ArrowRunner
@@ -199,10 +241,22 @@ class KeyedStream:
             raise InvalidConfiguration(
                 f"{label!r} cannot be an operator's name: it stands in file names. Use letters, digits, '_' and '.'."
             )
+        clash = [name for name in state.names if name in self.names]
+        if clash:
+            raise InvalidConfiguration(
+                f"operator {label!r} keeps state called {clash[0]!r}, which is the name of a key column. Give the "
+                "state another name."
+            )
         schema = self.parent.schema
         inputs = to_arrow(StructType([one for one in schema if needed is None or one.name in needed]))
         spec = OperatorSpec(label, KeySchema(self.key), inputs, state, arrow, runner, stores.choose(state))
         return Operated(self.parent, spec, output, None)
+
+
+def _repeated(names: list[str], *, exactly: bool) -> list[str]:
+    """List the names that stand more than once; Spark by itself takes no note of upper and lower case."""
+    counts = Counter(name if exactly else name.lower() for name in names)
+    return [name for name in names if counts[name if exactly else name.lower()] > 1]
 
 
 class Output:

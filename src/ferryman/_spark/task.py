@@ -63,6 +63,7 @@ class Control:
     tokens: tuple[int, ...]
     newest: tuple[DeltaRef, ...] | None
     newest_same_routing: bool
+    first: bool = False  # the first epoch of a run: a home may be ahead of a checkpoint that was put back
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         state=spec.state,
         total=total,
         newest=_newest(control, instance),
+        rewind=control.first,
     )
     hashes = rows.column(HASH).to_numpy()
     keys = Keys.of(spec.key, hashes, key_columns(spec, control.epoch, rows))

@@ -175,11 +175,7 @@ def choose_extreme(values: Any, valid: Bools, index: Ints, greatest: bool, chose
                 continue
             new, old = values[i], values[at]
             # NaN is the greatest number, and equal to itself; an integer is never unequal to itself.
-            if greatest:
-                better = new > old or (new != new and old == old)
-            else:
-                better = new < old or (old != old and new == new)
-            if better:
+            if (new > old or (new != new and old == old)) if greatest else (new < old or (old != old and new == new)):
                 chosen[key] = i
 
 

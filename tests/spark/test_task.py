@@ -1,0 +1,139 @@
+"""A task runs twice, late, or on a home that was torn: its delta is the same, or it is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ferryman import Operator, Value
+from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.directory import directory
+from ferryman._model.errors import PinningLost, StaleTask
+from ferryman._model.records import JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._operator.rows import RowRunner
+from ferryman._routing.tokens import tokens
+from ferryman._spark.home import home
+from ferryman._spark.task import Control, OperatorSpec, run
+from ferryman._state.keys import KeySchema
+
+INPUT = pa.schema([("key", pa.int64()), ("value", pa.float64())])
+OUTPUT = pa.schema([("key", pa.int64()), ("n", pa.int64())])
+STATE = pa.schema([("n", pa.int64()), ("total", pa.float64())])
+GROUPS = 8
+
+
+class Sum(Operator):
+    n = Value(int, 0)
+    total = Value(float, 0.0)
+
+    def process(self, key, row):
+        self.n += 1
+        self.total += row.value
+        yield key, self.n
+
+
+SPEC = OperatorSpec(
+    "Sum",
+    KeySchema(pa.schema([("key", pa.int64())])),
+    INPUT,
+    STATE,
+    OUTPUT,
+    RowRunner(Sum, ("key", "value"), STATE, OUTPUT),
+    "columnar",
+)
+
+
+def rows(seed: int, order=None) -> list[pa.RecordBatch]:
+    """Make the rows of an epoch as Spark would bring them, in one order or another."""
+    chance = np.random.default_rng(seed)
+    keys = chance.integers(0, 20, 200)
+    batch = pa.record_batch(
+        {
+            "key": keys,
+            "value": chance.random(200),
+            "_hash": keys * 7919,
+            "_seq": np.arange(200),
+            "_token": np.full(200, tokens(1)[0], dtype=np.int32),
+        }
+    )
+    return [batch if order is None else pa.record_batch(batch.take(pa.array(order)).columns, schema=batch.schema)]
+
+
+@pytest.fixture
+def place(tmp_path):
+    log = Checkpoint(directory(str(tmp_path / "checkpoint")))
+    log.create(JobCard("job", "test", GROUPS, {"Sum": card_of(SPEC.key, STATE)}))
+    control = Control(
+        1,
+        "run",
+        "job",
+        str(tmp_path / "checkpoint"),
+        False,
+        str(tmp_path / "home"),
+        (0,) * GROUPS,
+        tokens(1),
+        None,
+        True,
+    )
+    return log, control
+
+
+def commit(log: Checkpoint, epoch: int, ref) -> None:
+    record = OperatorRecord((ref,), 1, 1, 1)
+    log.commit(Manifest(epoch, epoch, False, 0, RoutingTable.even(1, GROUPS, 1), {"Sum": record}))
+
+
+def test_a_task_that_runs_twice_writes_the_same_delta(place):
+    log, control = place
+    _, first = run(SPEC, control, 0, rows(1))
+    _, again = run(SPEC, control, 0, rows(1))
+    assert first.delta == again.delta
+    assert len(log.directory.list("deltas")) == 1
+
+
+def test_the_order_the_shuffle_brings_rows_in_does_not_matter(place):
+    _, control = place
+    out, first = run(SPEC, control, 0, rows(1))
+    shuffled, again = run(SPEC, control, 0, rows(1, np.random.default_rng(5).permutation(200)))
+    assert first.delta == again.delta
+    assert shuffled.equals(out)
+
+
+def test_a_task_on_an_empty_home_gives_the_same_as_on_a_full_one(place):
+    log, control = place
+    _, receipt = run(SPEC, control, 0, rows(1))
+    commit(log, 1, receipt.delta)
+    second = dataclasses.replace(control, epoch=2, newest=(receipt.delta,))
+    out, warm = run(SPEC, second, 0, rows(2))
+    shutil.rmtree(home("job", control.home))
+    again, cold = run(SPEC, dataclasses.replace(second, run_id="another", newest=None), 0, rows(2))
+    assert warm.delta == cold.delta
+    assert again.equals(out)
+    assert cold.advanced == GROUPS
+
+
+def test_a_task_of_an_epoch_that_is_over_is_refused_and_harms_nothing(place):
+    log, control = place
+    _, one = run(SPEC, control, 0, rows(1))
+    commit(log, 1, one.delta)
+    second = dataclasses.replace(control, epoch=2, newest=(one.delta,))
+    _, two = run(SPEC, second, 0, rows(2))
+    commit(log, 2, two.delta)
+    third = dataclasses.replace(control, epoch=3, newest=(two.delta,))
+    run(SPEC, third, 0, rows(3))
+    before = log.read_delta(two.delta)
+    with pytest.raises(StaleTask):
+        run(SPEC, second, 0, rows(2))
+    assert log.read_delta(two.delta).equals(before)
+    _, again = run(SPEC, third, 0, rows(3))
+    assert again.keys == 20
+
+
+def test_rows_of_another_instance_are_refused(place):
+    _, control = place
+    with pytest.raises(PinningLost):
+        run(SPEC, dataclasses.replace(control, tokens=tokens(3), owner=(0, 1, 2, 0, 1, 2, 0, 1)), 2, rows(1))
