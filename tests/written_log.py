@@ -13,6 +13,8 @@ import xxhash
 from ferryman._log.checkpoint import Checkpoint, card_of
 from ferryman._log.directory import Directory, LocalDirectory
 from ferryman._log.fold import rebuild
+from ferryman._log.snapshot import write_snapshot
+from ferryman._model.errors import FerrymanError
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import HASH, delta_schema
@@ -117,3 +119,37 @@ def replaced(path: Path, data: bytes | None):
         yield
     finally:
         path.write_bytes(before)
+
+
+# Two snapshots and deltas before, between and after them; operator B is silent at times.
+SNAPSHOTS = (3, 6)
+LAST = 8
+
+
+def written(path: Path) -> WrittenLog:
+    log = local_log(path, operators=("A", "B"))
+    for number in range(1, LAST + 1):
+        log.commit(
+            {"A": {"s1": number, f"t{number}": number, f"t{number - 2}": None}, "B": {"x": 1} if number < 3 else {}}
+        )
+        if number in SNAPSHOTS:
+            write_snapshot(log.checkpoint, number)
+    log.checkpoint.intend(LAST + 1, 5)
+    return log
+
+
+def root(log: WrittenLog) -> Path:
+    return Path(log.checkpoint.directory.uri)
+
+
+def rebuildable(log: WrittenLog) -> tuple[int, ...]:
+    """Find out the hard way: an epoch counts if its manifest is readable and its state comes back right."""
+    found = []
+    for epoch in range(1, LAST + 1):
+        try:
+            log.checkpoint.manifest(epoch)
+            log.assert_rebuilds(epoch)
+        except (FerrymanError, AssertionError):
+            continue
+        found.append(epoch)
+    return tuple(found)

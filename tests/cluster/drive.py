@@ -1,7 +1,8 @@
-"""The driver of the cluster tests: python drive.py CHECKPOINT OUT ROWS PER_EPOCH INSTANCES MASTER PROGRESS [MARKS].
+"""The driver of the cluster tests: python drive.py CHECKPOINT OUT ROWS PER_EPOCH INSTANCES MASTER CORES FILES [CONF].
 
-Writes a line of JSON per committed epoch to the file PROGRESS. With a directory MARKS, a task stops inside
-`process` at the rows that are named there, says where it is, and goes on when it is told to.
+FILES is a directory. Every committed epoch becomes a line of JSON in FILES/progress. A file FILES/7.stop makes the task
+that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. CONF is more Spark
+settings, as JSON.
 """
 
 from __future__ import annotations
@@ -16,46 +17,58 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fleet
+from pyspark import TaskContext
 
 import ferryman
 
 ENOUGH_S = 120
 
+# Compiling well takes these short-lived JVMs longer than they live.
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-def stopping_at(marks: Path) -> type[fleet.Trail]:
-    """Make a Trail that stops at row 7 if there is a file 7.stop, and writes its host to 7.inside."""
-    ids = {int(path.stem) for path in marks.glob("*.stop")}
+
+def stopping_at(ids: set[int], files: Path) -> type[fleet.Trail]:
+    """Make a Trail that stops, once, at each of some rows."""
 
     class Trail(fleet.Trail):
         def process(self, key, row):
-            if row.id in ids and not (inside := marks / f"{row.id}.inside").exists():
+            if row.id in ids and not (files / f"{row.id}.inside").exists():
+                where = {"host": os.environ["SPARK_LOCAL_IP"], "instance": TaskContext.get().partitionId()}
                 # Renamed, so that whoever sees it sees all of it.
-                (marks / f"{row.id}.host").write_text(os.environ["SPARK_LOCAL_IP"])
-                (marks / f"{row.id}.host").rename(inside)
+                (files / f"{row.id}.begun").write_text(json.dumps(where))
+                (files / f"{row.id}.begun").rename(files / f"{row.id}.inside")
                 deadline = time.monotonic() + ENOUGH_S
-                while not (marks / f"{row.id}.go").exists() and time.monotonic() < deadline:
+                while not (files / f"{row.id}.go").exists() and time.monotonic() < deadline:
                     time.sleep(0.01)
             return super().process(key, row)
 
     return Trail
 
 
-def main(checkpoint, out, rows, per_epoch, instances, master, progress, marks=None) -> None:
-    if marks:
-        fleet.Trail = stopping_at(Path(marks))
+def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf="{}") -> None:
+    stops = {int(path.stem) for path in Path(files).glob("*.stop")}
+    if stops:
+        fleet.Trail = stopping_at(stops, Path(files))
     spark = ferryman.session(
         "ferryman-cluster",
         master,
         conf={
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": BRIEF,
+            "spark.executor.extraJavaOptions": BRIEF,
             "spark.executor.memory": "512m",
-            # In real use Ferryman is installed where the executors run.
+            # Begin when all executors are there, so that a test can tell where instances should be.
+            "spark.cores.max": cores,
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            # In real use Ferryman is installed where the executors run, and then they can have its daemon.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "spark.python.daemon.module": "ferryman._spark.daemon",
+            **json.loads(conf),
         },
     )
     job = fleet.start(spark, checkpoint, out, rows=int(rows), per_epoch=int(per_epoch), instances=int(instances))
-    with open(progress, "a", encoding="utf-8", buffering=1) as lines:
+    with open(Path(files) / "progress", "a", encoding="utf-8", buffering=1) as lines:
         told = 0
 
         def tell() -> bool:
@@ -68,7 +81,6 @@ def main(checkpoint, out, rows, per_epoch, instances, master, progress, marks=No
         job.wait_for(tell)
         job.wait()
         tell()
-    print(f"done at epoch {job.epoch}", flush=True)
     spark.stop()
 
 

@@ -34,6 +34,7 @@ class Worker:
     host: str
     process: subprocess.Popen[bytes]
     local: Path
+    work: Path
     log: Path
 
     def executors(self) -> list[Process]:
@@ -96,7 +97,7 @@ def standalone(place: Path, *, cores: int = 2, memory: str = "1g") -> Iterator[C
             worker, own_log = _launch(
                 started, place, host, "worker.Worker", "--host", host, "--webui-port", "0", *room, url
             )
-            workers.append(Worker(host, worker, place / host / "local", own_log))
+            workers.append(Worker(host, worker, place / host / "local", place / host / "work", own_log))
         for one in workers:
             registered = rf"Registering worker {re.escape(one.host)}:"
             until(lambda one=one, line=registered: one.process.poll() is not None or _said(master, log, line), "worker")
@@ -130,6 +131,7 @@ def _launch(
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(own / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         # It listens on a fixed port that a neighbour may have.
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
     }

@@ -12,7 +12,7 @@ from written_log import KEY, STATE, WrittenLog, local_log, state_of
 from ferryman._log.advance import advance
 from ferryman._log.retention import prune
 from ferryman._log.snapshot import write_snapshot
-from ferryman._model.errors import CorruptCheckpoint, MissingDelta
+from ferryman._model.errors import CorruptCheckpoint, MissingDelta, StaleTask
 from ferryman._state import store as stores
 from ferryman._state.store import Store
 
@@ -140,11 +140,20 @@ def test_a_damaged_delta_that_nothing_covers_is_an_error_and_nothing_moves(
     assert held(store, 1) == log.states[1]["Counts"]
 
 
-def test_a_main_beyond_the_epoch_goes_back(store: Store, log: WrittenLog) -> None:
+def test_a_main_beyond_the_epoch_means_that_the_task_is_over(store: Store, log: WrittenLog) -> None:
     commit(log, 5)
     bring(store, log, 5)
 
-    assert bring(store, log, 3) == 8
+    with pytest.raises(StaleTask, match="at epoch 5 already"):
+        bring(store, log, 3)
+    assert held(store, 5) == log.states[5]["Counts"]
+
+
+def test_a_main_beyond_the_epoch_goes_back_after_a_rewind(store: Store, log: WrittenLog) -> None:
+    commit(log, 5)
+    bring(store, log, 5)
+
+    assert bring(store, log, 3, rewind=True) == 8
     assert held(store, 3) == log.states[3]["Counts"]
 
 

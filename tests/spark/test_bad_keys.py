@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import functions as F
 from readings import Readings, Trail, check_message, epoch_rows
 
-from ferryman import aggregates, sinks
-from ferryman.errors import InvalidConfiguration, MissingKey, NullKey, UnhashableKey
+from ferryman import aggregates
+from ferryman.errors import InvalidConfiguration, MissingKey, NullKey, StateSchemaChanged, UnhashableKey
 
 
 def with_a_null(epoch):
@@ -18,7 +18,9 @@ def test_a_null_key_fails_its_epoch_and_no_row_is_lost(spark, tmp_path):
     job = Readings(spark, tmp_path)
     job.put(2, with_a_null(2))
 
-    job.fails(NullKey, "operator 'Trail', epoch 2", "1 rows have no value in the key column 'key'", "'id': 11", "Filter")
+    job.fails(
+        NullKey, "operator 'Trail', epoch 2", "1 rows have no value in the key column 'key'", "'id': 11", "Filter"
+    )
 
     named = job.stream().transform(lambda rows: rows.withColumn("key", F.coalesce("key", F.lit("s-2"))))
     job.run(named.key_by("key").process(Trail))
@@ -106,8 +108,6 @@ def test_two_columns_of_one_name_are_refused(spark, tmp_path, other):
 
 
 def test_a_key_that_gets_another_type_is_refused_and_the_job_goes_on_with_the_old_one(spark, tmp_path):
-    from ferryman.errors import StateSchemaChanged
-
     job = Readings(spark, tmp_path)
     job.run()
     job.epochs = 4
@@ -125,9 +125,3 @@ def test_a_key_that_gets_another_type_is_refused_and_the_job_goes_on_with_the_ol
 
     job.run()
     job.assert_right()
-
-
-def test_a_sink_is_needed_to_write(spark, tmp_path):
-    with pytest.raises(InvalidConfiguration, match=r"write needs a sink, and got 'out'.*sinks\.parquet"):
-        Readings(spark, tmp_path).trail().write("out")
-    assert sinks.none().whole

@@ -34,7 +34,7 @@ def main(out: Path) -> None:
         fleet = replace(fleet, start=datetime.now(timezone.utc).isoformat())
         fleet.save(out)
     # All epochs of the demo are kept, as the check adds up what their manifests say.
-    ferry = Ferry(spark, str(checkpoint_path(out)), snapshot_every=25, retain=100_000)
+    ferry = Ferry(spark, str(checkpoint_path(out)), snapshot_every=10, retain=100_000)
     job = ferry.start("demo", *outputs(ferry, fleet, out), instances=cores())
     channel.say("started", start=fleet.start, committed=committed)
     _report(job, channel, fleet.rows - committed)

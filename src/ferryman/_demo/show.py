@@ -72,20 +72,19 @@ class Show:
     def _panel(self, history: History) -> RenderableType:
         figures = Table.grid(expand=True)
         values = _standing(history)
-        for _ in values:
-            figures.add_column(justify="center", ratio=1)
+        for name in values:
+            figures.add_column(justify="center", ratio=2 if name == "rows" else 1, no_wrap=True)
         figures.add_row(*(Text(value, style="bold") for value in values.values()))
         figures.add_row(*(Text(name, style="dim") for name in values))
         self._spinner.update(text=Text(self._phase or "the stream flows"))
-        bar = ProgressBar(history.fleet.rows, history.committed, complete_style="cyan", finished_style="green")
-        parts: list[RenderableType] = [
-            figures,
-            Text(),
-            bar,
-            _sparkline(history, max(20, self._console.width - 20)),
-            self._spinner,
-        ]
-        return Panel(Group(*parts), title="ferryman demo", border_style="red" if self._phase else "cyan")
+        bar = Table.grid(expand=True)
+        bar.add_row(ProgressBar(history.fleet.rows, history.committed, complete_style="cyan", finished_style="green"))
+        line = _sparkline(history, max(20, self._console.width - 20))
+        return Panel(
+            Group(figures, Text(), bar, line, self._spinner),
+            title="ferryman demo",
+            border_style="red" if self._phase else "cyan",
+        )
 
 
 def _standing(history: History) -> dict[str, str]:
@@ -109,7 +108,7 @@ def _sparkline(history: History, width: int) -> Text:
         if one.at >= first:
             columns[min(width - 1, int((one.at - first) / step))] += one.rows
     top = max(columns) or 1.0
-    line = Text("rows/s  ", style="dim")
+    line = Text.assemble(("rows/s  ", "dim"))
     killed = {int((one.at - first) / step) for one in history.kills}
     for position, value in enumerate(columns):
         if position in killed:

@@ -144,7 +144,18 @@ class Checkpoint:
     def latest(self) -> Manifest | None:
         """Read the newest manifest; None before the first epoch."""
         epochs = self.epochs()
-        return self.manifest(epochs[-1]) if epochs else None
+        return self.own_manifest(epochs[-1]) if epochs else None
+
+    def own_manifest(self, epoch: int) -> Manifest:
+        """Read the manifest of an epoch; one that is whole but of another epoch is no better than a damaged one."""
+        manifest = self.manifest(epoch)
+        if manifest.epoch != epoch:
+            raise CorruptCheckpoint(
+                f"manifests/{epoch:012d}.json in {self.directory.uri} is the manifest of another epoch, "
+                f"{manifest.epoch}. Restore the file from a backup of the checkpoint; `ferryman verify` tells what "
+                "else is damaged."
+            )
+        return manifest
 
     def commit(self, manifest: Manifest) -> None:
         """Commit an epoch, once and for all."""
@@ -271,7 +282,7 @@ class Checkpoint:
 def chain(checkpoint: Checkpoint, operator: str, after: int, upto: int) -> Iterator[tuple[Manifest, DeltaRef]]:
     """List the deltas of an operator in the epochs after one and up to another, oldest first."""
     for epoch in range(after + 1, upto + 1):
-        manifest = checkpoint.manifest(epoch)
+        manifest = checkpoint.own_manifest(epoch)
         record = manifest.operators.get(operator)
         for ref in record.deltas if record else ():
             yield manifest, ref

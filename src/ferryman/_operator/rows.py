@@ -129,14 +129,15 @@ class RowRunner:
                 columns = [list(column) for column in zip(*made, strict=True)]
                 if len(columns) != len(names):
                     raise ValueError(f"{len(columns)} values")
-                if self._alike() and not all(map(self._fits, made)):
+                if self._alike() and not all(isinstance(row, (tuple, list)) for row in made):
                     raise TypeError("a row that is neither a tuple nor a list")
         except (KeyError, TypeError, ValueError) as error:
-            wrong = next((row for row in made if not self._fits(row)), made[0])
+            kind = dict if isinstance(made[0], dict) else (tuple, list)
+            wrong = next((row for row in made if not (isinstance(row, kind) and self._fits(row))), made[0])
             raise OutputMismatch(
                 f"operator {given.operator!r}, epoch {given.epoch}: it gave the row {wrong!r}, which does not have the "
-                f"{len(names)} declared columns ({', '.join(names)}). Give a tuple in that order, or a dict with those "
-                "names. The epoch was not committed."
+                f"{len(names)} declared columns ({', '.join(names)}). Give tuples in that order, or dicts with those "
+                "names, and not both. The epoch was not committed."
             ) from error
         try:
             arrays = [

@@ -49,7 +49,13 @@ class CombineTask:
             except FerrymanError as error:
                 raise TaskFailed(to_text(error)) from error
             rows += chunk.num_rows
-        self.receipts.add([json.dumps({"operator": spec.name, "epoch": self.epoch, "combined": rows}).encode()])
+        self.receipts.add(
+            [
+                json.dumps(
+                    {"operator": spec.name, "epoch": self.epoch, "combined_by": context.partitionId(), "rows": rows}
+                ).encode()
+            ]
+        )
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

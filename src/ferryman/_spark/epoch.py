@@ -111,14 +111,17 @@ class EpochRunner:
         made: dict[int, DataFrame] = {}
         written: dict[str, Any] = {}
         try:
-            frames = [
-                self._planner.build(output.stream, source, self._controls(epoch), combine, made)
-                for output in self._outputs
-            ]
+            controls = self._controls(epoch)
+            frames = [self._planner.build(one.stream, source, controls, combine, made) for one in self._outputs]
             reach("before-sink")
             for number, (output, frame) in enumerate(zip(self._outputs, frames, strict=True)):
                 written[str(number)] = self._write(output, frame, epoch)
             reach("after-sink")
+            for name in {name for name, _ in self._missing(epoch)}:
+                # A task that fails after its rows were kept is retried from those: its receipt is lost with the
+                # attempt. Running the operator again gives the same delta, and the receipt.
+                again = self._planner.build(self._planner.nodes[name].stream, source, controls, combine, {}, keep=False)
+                again.write.format("noop").mode("overwrite").save()
             records, receipts = self._gather(epoch, combine)
         finally:
             for frame in made.values():
@@ -202,26 +205,34 @@ class EpochRunner:
             and self._planner.nodes[name].packed_combined is not None
         }
 
+    def _receipts(self, epoch: int, kind: str) -> dict[tuple[str, int], dict[str, Any]]:
+        """Give the receipts of an epoch, one per operator and task, however often the task ran."""
+        read = (json.loads(data) for data in self._planner.receipts.value)
+        return {(one["operator"], one[kind]): one for one in read if kind in one and one["epoch"] == epoch}
+
+    def _missing(self, epoch: int) -> list[tuple[str, int]]:
+        receipts = self._receipts(epoch, "instance")
+        wanted = ((name, one) for name in self._planner.nodes for one in range(self._planner.routing.instances))
+        return [one for one in wanted if one not in receipts]
+
     def _gather(self, epoch: int, combine: set[str]) -> tuple[dict[str, OperatorRecord], list[dict[str, Any]]]:
-        raw = [json.loads(data) for data in self._planner.receipts.value]
-        receipts = {
-            (one["operator"], one["instance"]): one for one in raw if "instance" in one and one["epoch"] == epoch
-        }
+        missing = self._missing(epoch)
+        if missing:
+            raise PinningLost(
+                f"operator {missing[0][0]!r}: no receipt of instance {missing[0][1]} in epoch {epoch}, so Spark "
+                "did not run one partition per instance. Keep unions, coalesce and repartition out of `transform` between "
+                "operators. The epoch was not committed."
+            )
+        receipts = self._receipts(epoch, "instance")
+        combined = self._receipts(epoch, "combined_by")
         records = {}
         for name in self._planner.nodes:
             instances = range(self._planner.routing.instances)
-            missing = [one for one in instances if (name, one) not in receipts]
-            if missing:
-                raise PinningLost(
-                    f"operator {name!r}: no receipt of instances {missing} in epoch {epoch}, so Spark did not run one "
-                    "partition per instance. Keep unions, coalesce and repartition out of `transform` between "
-                    "operators. The epoch was not committed."
-                )
             mine = [receipts[name, one] for one in instances]
             deltas = tuple(DeltaRef(**one["delta"]) for one in mine if one["delta"])
             rows = sum(one["rows"] for one in mine)
             if name in combine:
-                rows = sum(one["combined"] for one in raw if "combined" in one and one["operator"] == name)
+                rows = sum(one["rows"] for one in combined.values() if one["operator"] == name)
             keys, output = (sum(one[what] for one in mine) for what in ("keys", "output"))
             records[name] = OperatorRecord(deltas, rows, keys, output)
         return records, list(receipts.values())

@@ -167,6 +167,10 @@ class Ferry:
         background = runner = None
         try:
             checkpoint = Checkpoint(place)
+            if any(query.name == name for query in self.spark.streams.active):
+                raise InvalidConfiguration(
+                    f"a query called {name!r} already runs in this session. Stop it, or give this job another name."
+                )
             card, parallel = self._card(checkpoint, name, operators, instances)
             latest = checkpoint.latest()
             check_agreement(checkpoint, latest)

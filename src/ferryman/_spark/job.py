@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import threading
 import time
@@ -16,12 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ferryman._log.lock import CheckpointLock
-from ferryman._model.errors import FerrymanError, InvalidConfiguration, JobFailed, from_text
+from ferryman._model.errors import CheckpointUnwritable, FerrymanError, InvalidConfiguration, JobFailed, from_text
 from ferryman._spark.background import Background
 from ferryman._spark.epoch import EpochProgress, EpochRunner
 from ferryman._spark.home import home
 from ferryman._spark.state import StateView
 from ferryman._spark.stream import Source
+
+# How Spark tells that its own log could not be written: in the first line of what the query ended with.
+_UNWRITABLE = re.compile(r".*(No space left on device|Read-only file system|Permission denied|Disk quota exceeded)")
 
 
 class _Stopping(Exception):
@@ -237,9 +241,21 @@ class Job:
         if self._failure is None and not self._stopping:
             error = self._query_failure()
             if error is not None:
-                self._failure = as_ferryman(error, self.name)
+                self._failure = self._unwritable(error) or as_ferryman(error, self.name)
         if self._failure is not None:
             raise self._failure
+
+    def _unwritable(self, error: BaseException) -> CheckpointUnwritable | None:
+        """Tell whether a query that ended between two epochs, where Spark writes its log, could not write it."""
+        found = _UNWRITABLE.match(str(error))
+        if found is None:
+            return None
+        refused = CheckpointUnwritable(
+            f"Spark cannot write its log in {self._runner.checkpoint.directory.uri}/spark: {found[1]}. Everything "
+            "committed is intact. Make the directory writable or free space, then start the job again."
+        )
+        refused.__cause__ = error
+        return refused
 
 
 def as_ferryman(error: BaseException, job: str) -> BaseException:
@@ -251,8 +267,8 @@ def as_ferryman(error: BaseException, job: str) -> BaseException:
         found.__cause__ = error
         return found
     wrapped = JobFailed(
-        f"job {job!r} ended with {type(error).__name__}: {error}\nAll that was committed is intact, and the epoch "
-        "under way was not committed. Remove the cause and start the job again: it goes on from there."
+        f"job {job!r} ended with {type(error).__name__}: {error}\nAn epoch counts whole or not at all, so nothing is "
+        "lost. Remove the cause and start the job again: it goes on after the last committed epoch."
     )
     wrapped.__cause__ = error
     return wrapped

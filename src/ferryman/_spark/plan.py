@@ -34,6 +34,9 @@ EPOCH_CONF = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
 }
 
+# Whether a shuffle asks for the hosts that its rows are on. Read when the application starts, so never an epoch's own.
+SHUFFLE_PULLS = "spark.shuffle.reduceLocality.enabled"
+
 
 class Bytes(AccumulatorParam[list[bytes]]):
     """Gather receipts in a list."""
@@ -94,6 +97,9 @@ class Planner:
         self._tokens = np.array([self.tokens[owner] for owner in self.routing.owner], dtype=np.int32)
         self._table = F.lit(self._tokens)
         self._anchor: DataFrame | None = None
+        # Spark runs a partition of a union on the host that most of its parts ask for. Unless this is off, the shuffle
+        # asks too, for the host that wrote most of its rows, and then it takes two anchors to outvote it.
+        self._shuffle_pulls = self.spark.sparkContext.getConf().get(SHUFFLE_PULLS, "true") != "false"
         self._executors: frozenset[str] = frozenset()
 
     def settle(self) -> None:
@@ -168,21 +174,23 @@ class Planner:
         controls: dict[str, Control],
         combine: set[str],
         made: dict[int, DataFrame],
+        *,
+        keep: bool = True,
     ) -> DataFrame:
-        """Give the DataFrame of a stream in an epoch; streams with several readers are kept for the epoch."""
+        """Give the DataFrame of a stream in an epoch; with `keep`, rows that several read are computed once."""
         if id(stream) in made:
             return made[id(stream)]
         if isinstance(stream, Source):
             frame = source
         elif isinstance(stream, Transformed):
-            frame = stream.function(self.build(stream.parent, source, controls, combine, made))
+            frame = stream.function(self.build(stream.parent, source, controls, combine, made, keep=keep))
         else:
             assert isinstance(stream, Operated), "a stream is a source, a transformation or an operator's output"
-            parent = self.build(stream.parent, source, controls, combine, made)
+            parent = self.build(stream.parent, source, controls, combine, made, keep=keep)
             frame = self._operate(
                 self.nodes[stream.spec.name], parent, controls[stream.spec.name], stream.spec.name in combine
             )
-        if id(stream) in self.shared:
+        if keep and id(stream) in self.shared:
             frame = frame.persist()
         made[id(stream)] = frame
         return frame
@@ -199,6 +207,8 @@ class Planner:
         routed = routed.repartition(self.routing.instances, TOKEN)
         if anchor is not None:
             routed = routed.union(anchor)
+            if self._shuffle_pulls:
+                routed = routed.union(anchor)
         return routed.mapInArrow(InstanceTask(packed.data, packed.digest, control, self.receipts), node.output)
 
 

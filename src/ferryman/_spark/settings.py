@@ -104,6 +104,8 @@ ADVISED = (
 COMFORT: Mapping[str, str] = {
     # The limit in rows decides; this one is for rows of more than 2.6 kB, which still fit into memory.
     "spark.sql.execution.arrow.maxBytesPerBatch": "256m",
+    # The anchor alone says where an instance runs; where this is on, the plan of an epoch needs one anchor more.
+    "spark.shuffle.reduceLocality.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -1,0 +1,105 @@
+"""On a standalone cluster of two hosts: right results, each instance at home, whatever is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from driving import Run, hosts
+from standalone import HOSTS, Cluster, Worker, available, standalone
+
+from ferryman._demo.processes import kill
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not available(), reason="this machine has only one loopback address"),
+]
+
+CORES = 2
+INSTANCES = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with standalone(tmp_path_factory.mktemp("standalone"), cores=CORES) as cluster:
+        yield cluster
+
+
+def run_on(cluster: Cluster, place: Path, *, rows: int, per_epoch: int) -> Run:
+    return Run(place, cluster.url, CORES * len(HOSTS), rows, per_epoch, INSTANCES)
+
+
+def kill_executor(worker: Worker) -> None:
+    (executor,) = worker.executors()
+    assert kill(executor.id)
+
+
+def registered(worker: Worker) -> int:
+    """Count the executors on a host that have ever been ready for a driver's tasks and blocks."""
+    logs = worker.work.glob("app-*/*/stderr")
+    return sum("Registered BlockManager" in log.read_text(errors="replace") for log in logs)
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [{}, {"spark.shuffle.reduceLocality.enabled": "true"}],
+    ids=["our settings", "a shuffle that wants its tasks elsewhere"],
+)
+def test_every_instance_stays_on_its_host_and_results_and_state_are_right(spark, tmp_path, cluster, conf):
+    run = run_on(cluster, tmp_path, rows=500, per_epoch=100)
+
+    with run.driver(**conf) as driver:
+        driver.finish()
+
+    run.check(spark)
+    placed = [hosts(epoch) for epoch in driver.epochs()]
+    assert len(placed) == 5
+    assert len(placed[0]) == INSTANCES
+    assert set(placed[0]) == set(HOSTS)
+    assert placed == placed[:1] * len(placed)
+
+
+def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, tmp_path, cluster):
+    run = run_on(cluster, tmp_path, rows=960, per_epoch=80)
+    first, second = 200, 500
+    run.stop_at(first)
+    run.stop_at(second)
+
+    with run.driver() as driver:
+        at = driver.inside(first)
+        lost = cluster.worker(at["host"])
+        other = next(one for one in cluster.workers if one is not lost)
+        assert [len(worker.homes("Trail")) for worker in cluster.workers] == [1, 1]
+        before = registered(lost)
+        kill_executor(lost)
+        driver.inside(second)
+        # The replacement has to be there, or the next epoch cannot use it.
+        driver.until(lambda: registered(lost) > before, "a new executor")
+        run.go_on(second)
+        epoch = second // run.per_epoch + 1
+        driver.until(lambda: any(one["epoch"] > epoch for one in driver.epochs()), "another epoch")
+        kill_executor(other)
+        driver.finish()
+
+    run.check(spark)
+    by_epoch = {one["epoch"]: one for one in driver.epochs()}
+    # The instance went on from its state, on a host that could only have it from the checkpoint directory.
+    assert hosts(by_epoch[1])[at["instance"]] == lost.host
+    assert by_epoch[first // run.per_epoch + 1]["operators"]["Trail"]["hosts"][at["instance"]] == other.host
+    assert set(hosts(by_epoch[epoch + 1])) == set(HOSTS), "the new executor was not given its share"
+
+
+def test_a_driver_killed_while_its_tasks_run_on_the_cluster_changes_nothing(spark, tmp_path, cluster):
+    run = run_on(cluster, tmp_path, rows=500, per_epoch=100)
+    run.stop_at(250)
+
+    with run.driver() as driver:
+        driver.inside(250)
+        driver.kill()
+    # The task is still there, in the middle of epoch 3, when the next driver begins.
+    with run.driver() as driver:
+        driver.finish()
+
+    run.check(spark)
+    assert [one["epoch"] for one in driver.epochs()] == [1, 2, 3, 4, 5]
