@@ -117,16 +117,16 @@ class EpochRunner:
             for number, (output, frame) in enumerate(zip(self._outputs, frames, strict=True)):
                 written[str(number)] = self._write(output, frame, epoch)
             reach("after-sink")
-            for name in {name for name, _ in self._missing(epoch)}:
-                # A task that fails after its rows were kept is retried from those: its receipt is lost with the
-                # attempt. Running the operator again gives the same delta, and the receipt.
-                again = self._planner.build(self._planner.nodes[name].stream, source, controls, combine, {}, keep=False)
-                again.write.format("noop").mode("overwrite").save()
-            records, receipts = self._gather(epoch, combine)
         finally:
             for frame in made.values():
                 if frame.is_cached:
                     frame.unpersist()
+        for name in {name for name, _ in self._missing(epoch)}:
+            # A task that fails after its rows were kept is retried from those, and its receipt is lost with the
+            # attempt. Now that nothing is kept, running the operator again gives the same delta, and the receipt.
+            again = self._planner.build(self._planner.nodes[name].stream, source, controls, combine, {}, keep=False)
+            again.write.format("noop").mode("overwrite").save()
+        records, receipts = self._gather(epoch, combine)
         manifest = Manifest(
             epoch, batch, silent, time_ms, self._planner.routing, records, written, None, self._covered(offsets)
         )
@@ -220,8 +220,8 @@ class EpochRunner:
         if missing:
             raise PinningLost(
                 f"operator {missing[0][0]!r}: no receipt of instance {missing[0][1]} in epoch {epoch}, so Spark "
-                "did not run one partition per instance. Keep unions, coalesce and repartition out of `transform` between "
-                "operators. The epoch was not committed."
+                "did not run one partition per instance. Keep unions, coalesce and repartition out of `transform` "
+                "between operators. The epoch was not committed."
             )
         receipts = self._receipts(epoch, "instance")
         combined = self._receipts(epoch, "combined_by")
