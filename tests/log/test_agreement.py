@@ -80,5 +80,5 @@ def test_offsets_that_are_gone_would_let_a_new_batch_be_skipped(log: Checkpoint)
 def test_other_offsets_than_the_manifests_are_corrupt(log: Checkpoint, text: bytes) -> None:
     log.directory.write("spark/offsets/1", text)
 
-    with pytest.raises(CorruptCheckpoint, match="spark/offsets/1 .* is not what epoch 3 was committed with"):
+    with pytest.raises(CorruptCheckpoint, match=r"spark/offsets/1 .* is not what epoch 3 was committed with"):
         check_agreement(log, log.latest())
