@@ -72,10 +72,10 @@ def throughput(
     keys: Annotated[str, typer.Option(help="Numbers of keys, comma-separated; ratios are of the first.")] = "100000",
     rows: Annotated[int, typer.Option(min=2, help="Rows of an epoch.")] = 1_000_000,
     epochs: Annotated[int, typer.Option(min=1, help="Measured epochs, after one to warm up.")] = 5,
-    slow_epochs: Annotated[int, typer.Option(min=1, help="The same for the engines that pay per key.")] = 3,
+    slow_epochs: Annotated[int, typer.Option(min=1, help="The same for the engines that pay per key.")] = 1,
     slow_scale: Annotated[
         int, typer.Option(min=1, help="Divide their rows and keys by this; 1 gives all the same data.")
-    ] = 5,
+    ] = 1,
     slow_max_keys: Annotated[int, typer.Option(help="Leave them out above this many keys.")] = 100_000,
     engines: Annotated[str | None, typer.Option(help="Engines to measure, comma-separated.")] = None,
     instances: Instances = None,

@@ -102,8 +102,8 @@ ADVISED = (
 
 # A session of ours has these too, but going without them costs nobody anything.
 COMFORT: Mapping[str, str] = {
-    # The limit in rows decides; this one is for rows of more than 2.6 kB, which still fit into memory.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "256m",
+    # No limit in bytes: to keep to one, Spark measures the Arrow batch after every single row.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # The anchor alone says where an instance runs; where this is on, the plan of an epoch needs one anchor more.
     "spark.shuffle.reduceLocality.enabled": "false",
     "spark.ui.enabled": "false",
