@@ -13,25 +13,28 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.report import Progress, Result, environment, percentile, result_of, show, spread
-from bench.sessions import Stopwatch, bench_session
+from bench.sessions import bench_session
 
-Stop = Callable[[], None]
-Start = Callable[[SparkSession, DataFrame, Path, int, int], Stop]
+Running = tuple[StreamingQuery, Callable[[], None]]
+Start = Callable[[SparkSession, DataFrame, Path, int, int], Running]
 
 
-def _start_floor(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Stop:
+def _start_floor(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Running:
     writer = rows.writeStream.foreachBatch(lambda batch, epoch: None)
-    return writer.option("checkpointLocation", str(checkpoint)).start().stop
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    return query, query.stop
 
 
-def _start_stateless(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Stop:
+def _start_stateless(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Running:
     schema = rows.schema
 
     # Made here so that Spark ships it by value.
@@ -45,18 +48,20 @@ def _start_stateless(spark: SparkSession, rows: DataFrame, checkpoint: Path, ins
         moved = batch.repartition(instances, "key").mapInArrow(through, schema)
         moved.write.format("noop").mode("overwrite").save()
 
-    return rows.writeStream.foreachBatch(shuffle).option("checkpointLocation", str(checkpoint)).start().stop
+    query = rows.writeStream.foreachBatch(shuffle).option("checkpointLocation", str(checkpoint)).start()
+    return query, query.stop
 
 
-def _start_native(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Stop:
+def _start_native(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Running:
     def through(batches: Iterable[Any]) -> Iterator[Any]:
         yield from batches
 
     moved = rows.repartition(instances, "key").mapInArrow(through, rows.schema)
-    return moved.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start().stop
+    query = moved.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    return query, query.stop
 
 
-def _start_ferryman(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Stop:
+def _start_ferryman(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Running:
     # Imported here so that the others can be measured on their own.
     from bench.ours import start_small
 
@@ -112,17 +117,14 @@ def run(
     work = Path(tempfile.mkdtemp(prefix="ferryman-bench-", dir=scratch))
     turns: dict[str, list[list[float]]] = {name: [] for name in contenders}
     try:
-        with (
-            bench_session(instances, {}, log=work / "spark.log") as spark,
-            Stopwatch(spark) as stopwatch,
-        ):
+        settings = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
+        with bench_session(instances, settings, log=work / "spark.log") as spark:
             for turn in range(rounds + 1):
                 for name in contenders:
                     label = f"{name}, " + (f"round {turn} of {rounds}" if turn else "warm-up")
                     with progress.step(label):
                         times = _turn(
                             spark,
-                            stopwatch,
                             name,
                             work / f"{name}-{turn}",
                             rows,
@@ -139,7 +141,6 @@ def run(
 
 def _turn(
     spark: SparkSession,
-    stopwatch: Stopwatch,
     name: str,
     checkpoint: Path,
     rows: int,
@@ -154,14 +155,18 @@ def _turn(
         .load()
         .selectExpr(f"value % {keys} AS key", "CAST(value AS DOUBLE) AS value")
     )
-    stop = CONTENDERS[name](spark, source, checkpoint, instances, epochs)
+    query, stop = CONTENDERS[name](spark, source, checkpoint, instances, epochs)
     try:
-        times = stopwatch.epochs(at_least=epochs, timeout=300)
+        # Asking now and then disturbs less than a listener, which Spark calls in Python after every epoch.
+        while query.isActive and (query.lastProgress or {"batchId": -1})["batchId"] < epochs:
+            time.sleep(0.25)
     finally:
         stop()
-    if len(times) < epochs:
-        raise RuntimeError(f"{name} did {len(times)} of {epochs} epochs and ended; see its error above")
-    return [time.duration_ms for time in times[:epochs]]
+    # What only looked for data has no addBatch, and is no epoch.
+    durations = [one["durationMs"] for one in query.recentProgress if "addBatch" in one["durationMs"]]
+    if len(durations) < epochs:
+        raise RuntimeError(f"{name} did {len(durations)} of {epochs} epochs and ended; see its error above")
+    return [float(one["triggerExecution"]) for one in durations[:epochs]]
 
 
 def _figures(turns: dict[str, list[list[float]]]) -> Result:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.data import Input
 from ferryman import Ferry, Operator, Value, sinks
@@ -53,12 +54,14 @@ def run_ferry(
     job.wait()
 
 
-def start_small(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int) -> Callable[[], None]:
-    """Start the job of the epoch benchmark and give what stops it."""
+def start_small(
+    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int
+) -> tuple[StreamingQuery, Callable[[], None]]:
+    """Start the job of the epoch benchmark; give its query and what stops it."""
     stream = FERRIES["ferryman_vectorised"](Ferry(spark, checkpoint=str(checkpoint)), rows)
     job = stream.write(sinks.none()).start("epoch", instances=instances)
-    stop: Callable[[], None] = job.stop
-    return stop
+    query = next(one for one in spark.streams.active if one.name == job.name)
+    return query, job.stop
 
 
 def _keeper(census: Path) -> Callable[[DataFrame, int], None]:

@@ -149,13 +149,6 @@ def test_a_main_beyond_the_epoch_means_that_the_task_is_over(store: Store, log: 
     assert held(store, 5) == log.states[5]["Counts"]
 
 
-def test_a_main_beyond_the_epoch_goes_back_after_a_rewind(store: Store, log: WrittenLog) -> None:
-    commit(log, 5)
-    bring(store, log, 5)
-
-    assert bring(store, log, 3, rewind=True) == 8
-    assert held(store, 3) == log.states[3]["Counts"]
-
 
 def test_groups_at_different_epochs_all_arrive(store: Store, log: WrittenLog) -> None:
     commit(log, 5)

@@ -35,8 +35,6 @@ def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_a_session_lacks_nothing_that_matters(spark: SparkSession) -> None:
     assert check(spark) == []
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
-    # Spark's RocksDB store, which other queries of the session may use, only works on this one.
-    assert spark.conf.get("spark.hadoop.fs.file.impl", "default") == "default"
     assert spark.sparkContext.getConf().get("spark.driver.host") == "127.0.0.1"
 
 
@@ -83,6 +81,17 @@ def test_a_fresh_session_prints_nothing_and_runs_python_workers() -> None:
     assert answer.stderr == ""
 
 
+def test_a_session_with_rocksdb_keeps_the_filesystem_that_rocksdb_needs() -> None:
+    answer = run(
+        "from ferryman._spark.session import check, session\n"
+        "rocks = 'org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider'\n"
+        "spark = session(conf={'spark.sql.streaming.stateStore.providerClass': rocks})\n"
+        "print(spark.sparkContext.getConf().get('spark.hadoop.fs.file.impl'), check(spark))\n"
+    )
+
+    assert answer.stdout == "None []\n"
+
+
 def test_settings_of_the_user_and_of_spark_submit_come_first() -> None:
     answer = run(
         "import json\n"
@@ -117,7 +126,7 @@ def test_a_session_of_the_users_own_is_told_once_what_to_add_and_the_lines_are_e
     # The one setting of the table that Spark has right by itself.
     assert settings == [one.key for one in ADVISED if one.key != "spark.python.worker.reuse"]
     assert (again, left) == (0, 0)
-    assert answer.stderr.count("would run better with 4 settings") == 1
+    assert answer.stderr.count("would run better with 5 settings") == 1
     assert '    .config("spark.locality.wait", "50ms")\n' in answer.stderr
 
 

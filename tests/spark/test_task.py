@@ -70,7 +70,6 @@ def place(tmp_path):
     control = Control(
         1,
         "run",
-        "job",
         str(tmp_path / "checkpoint"),
         False,
         str(tmp_path / "home"),
@@ -109,7 +108,7 @@ def test_a_task_on_an_empty_home_gives_the_same_as_on_a_full_one(place):
     commit(log, 1, receipt.delta)
     second = dataclasses.replace(control, epoch=2, newest=(receipt.delta,))
     out, warm = run(SPEC, second, 0, rows(2))
-    shutil.rmtree(home("job", control.home))
+    shutil.rmtree(home(control.checkpoint, "run", control.home))
     again, cold = run(SPEC, dataclasses.replace(second, run_id="another", newest=None), 0, rows(2))
     assert warm.delta == cold.delta
     assert again.equals(out)

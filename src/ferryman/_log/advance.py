@@ -31,7 +31,6 @@ def advance(
     state: pa.Schema,
     total: int,
     newest: Sequence[DeltaRef] | None = None,
-    rewind: bool = False,
 ) -> int:
     """Bring the main copies of some key groups to a committed epoch; count the groups that had to move.
 
@@ -40,15 +39,12 @@ def advance(
     newest
         The deltas of epoch `to` that can hold these groups, if the caller knows them: the common case
         then reads one file and no manifest.
-    rewind
-        Take a home that is ahead for one of a checkpoint that was put back to an earlier epoch, and rebuild
-        it. Else being ahead means that the caller's epoch is over: StaleTask.
     """
     at = store.epochs()[groups]
     behind = at != to
     if not behind.any():
         return 0
-    if not rewind and (at > to).any():
+    if (at > to).any():
         raise StaleTask(
             f"operator {operator!r}: this home is at epoch {at.max()} already, and a task asked for epoch {to}. The "
             "task's epoch is over and its result is not wanted any more; nothing to do."

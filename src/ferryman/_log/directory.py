@@ -31,6 +31,7 @@ class Directory(Protocol):
     """A directory of immutable files, reached by relative names."""
 
     uri: str
+    spark_uri: str  # the same place as Spark must be told, whatever its default filesystem is
 
     def read(self, name: str) -> pa.Buffer:
         """Read a whole file; FileNotFoundError where there is none."""
@@ -83,6 +84,7 @@ class LocalDirectory:
     def __init__(self, root: Path, *, fsync: bool = False) -> None:
         self.root = root.absolute()
         self.uri = self.root.as_posix()
+        self.spark_uri = f"file://{self.uri}"
         self._fsync = fsync
         self._folders: set[str] = set()
 
@@ -176,6 +178,7 @@ class RemoteDirectory:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
+        self.spark_uri = self.uri
         try:
             self._fs, root = pafs.FileSystem.from_uri(self.uri)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -14,7 +14,7 @@ from functools import cache
 
 from pyspark.sql import SparkSession
 
-from ferryman._spark.settings import ADVISED, Setting, applies
+from ferryman._spark.settings import ADVISED, STORE, Setting, applies
 
 _log = logging.getLogger("ferryman")
 
@@ -58,11 +58,12 @@ def check(spark: SparkSession) -> list[Advice]:
     context = spark.sparkContext
     filesystem = context._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
     same_python = ferryman_importable(context.pythonExec)
+    store = spark.conf.get(STORE, "") or ""
     missing = []
     for setting in ADVISED:
         have = _value(spark, setting)
         if not setting.accepts(have) and applies(
-            setting, master=context.master or "", filesystem=filesystem, same_python=same_python
+            setting, master=context.master or "", filesystem=filesystem, same_python=same_python, store=store
         ):
             line = f'.config("{setting.key}", "{setting.want}")'
             missing.append(Advice(setting.key, have, setting.want, setting.why, line))

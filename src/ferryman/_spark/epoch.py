@@ -67,12 +67,12 @@ class EpochRunner:
         self._card = card
         self._planner = planner
         self._outputs = outputs
+        self._labels = _labels(outputs)
         self._fsync = fsync
         self._home = home
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._prepared = False
-        self._committed = False
-        self._run_id = uuid.uuid4().hex
+        self.run_id = uuid.uuid4().hex
 
     @property
     def next(self) -> int:
@@ -90,7 +90,9 @@ class EpochRunner:
         self._planner.release()
 
     def recommit(self) -> None:
-        """Tell the sinks again of the newest epoch: the driver may have died right after its manifest."""
+        """Tell the sinks where the job stands, and again of its newest epoch: that may not have reached them."""
+        for output in self._outputs:
+            output.sink.begin(self._card.id, self.latest.epoch if self.latest else 0)
         if self.latest is not None:
             self._tell_sinks(self.latest)
 
@@ -114,8 +116,8 @@ class EpochRunner:
             controls = self._controls(epoch)
             frames = [self._planner.build(one.stream, source, controls, combine, made) for one in self._outputs]
             reach("before-sink")
-            for number, (output, frame) in enumerate(zip(self._outputs, frames, strict=True)):
-                written[str(number)] = self._write(output, frame, epoch)
+            for label, output, frame in zip(self._labels, self._outputs, frames, strict=True):
+                written[label] = self._write(output, frame, epoch)
             reach("after-sink")
         finally:
             for frame in made.values():
@@ -132,7 +134,7 @@ class EpochRunner:
         )
         reach("before-manifest")
         self.checkpoint.commit(manifest)
-        self.latest, self._committed = manifest, True
+        self.latest = manifest
         reach("after-manifest")
         self._tell_sinks(manifest)
         duration = (time.perf_counter() - began) * 1000
@@ -170,8 +172,7 @@ class EpochRunner:
         return {
             name: Control(
                 epoch,
-                self._run_id,
-                self._card.id,
+                self.run_id,
                 self.checkpoint.directory.uri,
                 self._fsync,
                 self._home,
@@ -179,7 +180,6 @@ class EpochRunner:
                 self._planner.tokens,
                 self._newest(name),
                 same,
-                not self._committed,
             )
             for name in self._planner.nodes
         }
@@ -238,9 +238,9 @@ class EpochRunner:
         return records, list(receipts.values())
 
     def _tell_sinks(self, manifest: Manifest) -> None:
-        for number, output in enumerate(self._outputs):
-            if str(number) in manifest.sinks:
-                output.sink.commit(manifest.epoch, manifest.sinks[str(number)])
+        for label, output in zip(self._labels, self._outputs, strict=True):
+            if label in manifest.sinks:
+                output.sink.commit(manifest.epoch, manifest.sinks[label])
 
     def _covered(self, offsets: Future[tuple[Any, ...]] | None) -> tuple[Any, ...]:
         """Give the source offsets an epoch ends with; a silent one ends where the one before did."""
@@ -256,6 +256,15 @@ def routing_for(latest: Manifest | None, groups: int, instances: int) -> Routing
     if latest.routing.instances == instances:
         return latest.routing
     return RoutingTable.even(latest.routing.version + 1, groups, instances)
+
+
+def _labels(outputs: Sequence[Output]) -> list[str]:
+    """Name the outputs in the manifests: by what they are, so that a changed order of outputs does no harm."""
+    labels: list[str] = []
+    for output in outputs:
+        label = output.sink.label
+        labels.append(f"{label}#{labels.count(label) + 1}" if label in labels else label)
+    return labels
 
 
 def _hosts(operator: str, receipts: list[dict[str, Any]]) -> list[str]:

@@ -63,7 +63,7 @@ class Ferry:
     spark
         The session; `ferryman.session()` gives a well-tuned one.
     checkpoint
-        A directory for the job's state: a path, or a URI that pyarrow reaches (s3://, hdfs://, ...).
+        A directory for the job's state: a path, or a URI that both Spark and pyarrow reach (hdfs://, abfs://, ...).
     groups
         Key groups; fixed for the life of the checkpoint. 256 if left out.
     retain
@@ -73,7 +73,8 @@ class Ferry:
     idle
         After how long without data an epoch comes by itself; None for never.
     home
-        A local directory for main copies on each host; Spark's own local directory if left out.
+        A local directory for main copies on each host; if left out, the executor's own directory or the system's
+        temporary one.
     fsync
         Survive a power cut and not only a kill, at the price of a disk flush per file.
 
@@ -91,7 +92,7 @@ class Ferry:
         groups: int | None = None,
         retain: int = 100,
         snapshot_every: int = 100,
-        idle: str | float | None = "5 seconds",
+        idle: str | float | None = "30 seconds",
         home: str | os.PathLike[str] | None = None,
         fsync: bool = False,
         **unknown: Any,
@@ -194,7 +195,6 @@ class Ferry:
                 runner,
                 background,
                 lock,
-                job_id=card.id,
                 home_base=self._home,
                 idle_s=self._idle_s,
                 trigger=trigger or {},

@@ -1,29 +1,62 @@
-"""Find this host's name and its home: the local directory that holds main copies, a cache that can be rebuilt."""
+"""Find this host's home: the local directory that holds main copies. A cache; it can always be rebuilt.
+
+A home belongs to one run of a job on one checkpoint directory. What an earlier run left, perhaps of a
+history that a restored or copied checkpoint no longer has, is never read again, only removed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import os
+import shutil
 import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def home(job_id: str, configured: str | None) -> Path:
-    """Give the home of a job on this host.
+def home(checkpoint: str, run_id: str, configured: str | None) -> Path:
+    """Give the home of a run on this host.
 
     The executor's own directory comes first, as Spark removes it with the executor; then what the
     cluster manager or Spark names as local disk; then the system's temporary directory.
     """
-    for place in (
-        configured,
-        os.environ.get("SPARK_EXECUTOR_DIRS"),
-        os.environ.get("LOCAL_DIRS"),
-        os.environ.get("SPARK_LOCAL_DIRS"),
-    ):
-        if place:
-            base = Path(place.replace(":", ",").split(",")[0] if place is not configured else place)
-            return base / "ferryman" / job_id
-    return Path(tempfile.gettempdir()) / f"ferryman-{os.getuid()}" / job_id
+    job = hashlib.blake2b(checkpoint.encode(), digest_size=8).hexdigest()
+    return _base(configured) / job / run_id
+
+
+def _base(configured: str | None) -> Path:
+    if configured:
+        return Path(configured) / "ferryman"
+    for name in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
+        if place := os.environ.get(name):
+            return Path(place.replace(":", ",").split(",")[0]) / "ferryman"
+    return Path(tempfile.gettempdir()) / f"ferryman-{os.getuid()}"
+
+
+def forget_earlier_runs(place: Path) -> None:
+    """Remove the homes that earlier runs on the same checkpoint left on this host."""
+    if place.parent.is_dir():
+        for other in place.parent.iterdir():
+            if other != place:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def alone(place: Path, operator: str, instance: int) -> Iterator[None]:
+    """Keep two attempts of one instance apart while they read a home.
+
+    One of them may have to rebuild the main copies; the other must not read them meanwhile.
+    """
+    place.mkdir(parents=True, exist_ok=True)
+    fd = os.open(place / f"{operator}-{instance}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def host() -> str:

@@ -44,7 +44,6 @@ class Job:
         background: Background,
         lock: CheckpointLock,
         *,
-        job_id: str,
         home_base: str | None,
         idle_s: float | None,
         trigger: dict[str, Any],
@@ -55,10 +54,12 @@ class Job:
         self._runner = runner
         self._background = background
         self._lock = lock
-        self._home = home(job_id, home_base)
+        self._home = home(runner.checkpoint.directory.uri, runner.run_id, home_base)
         self._idle_s = None if trigger.get("availableNow") or trigger.get("once") else idle_s
         self._progress: deque[EpochProgress] = deque(maxlen=10_000)
         self._turn = threading.Lock()
+        self._closing = threading.Lock()
+        self._epoch_thread: int | None = None
         self._changed = threading.Condition()
         self._stopping = False
         self._closed = False
@@ -69,6 +70,8 @@ class Job:
         self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
         if self._idle_s is not None:
             self._clock.start()
+        self._watch = threading.Thread(target=self._close_at_end, name="ferryman-watch", daemon=True)
+        self._watch.start()
 
     # -- starting --------------------------------------------------------------------------------
 
@@ -78,7 +81,7 @@ class Job:
         if intent is not None and intent[0] == self._runner.next:
             # A silent epoch was under way when the driver died: it comes first, just as it was begun.
             self._silent_epoch(intent[1])
-        spark_side = f"{self._runner.checkpoint.directory.uri}/spark"
+        spark_side = f"{self._runner.checkpoint.directory.spark_uri}/spark"
         self._pending = self._pending_batch()
         writer = self._source.frame.writeStream.foreachBatch(self._batch).queryName(self.name)
         if trigger:
@@ -115,6 +118,7 @@ class Job:
         self._epoch(lambda: self._runner.run(empty, self._runner.batch, silent=True, time_ms=time_ms))
 
     def _epoch(self, run: Callable[[], EpochProgress]) -> None:
+        self._epoch_thread = threading.get_ident()
         try:
             progress = run()
         except Exception as error:
@@ -202,10 +206,21 @@ class Job:
         return StateView(self._spark, self._runner.checkpoint, operator, self.epoch)
 
     def stop(self) -> None:
-        """End after the epoch under way, quietly."""
+        """End after the epoch under way, quietly.
+
+        Called from inside an epoch, by a sink's function, it returns at once and the job ends after the epoch.
+        """
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        if self._epoch_thread == threading.get_ident():
+            threading.Thread(target=self._end, name="ferryman-stop", daemon=True).start()
+            return
+        self._end()
+        self._close()
+        self._raise_failure()
+
+    def _end(self) -> None:
         with _quiet(self._spark):
             while self.active:
                 # The next epoch, if one is coming, ends the query from inside; else nothing is under way.
@@ -215,22 +230,27 @@ class Job:
                     self._query.stop()
                 with contextlib.suppress(PySparkException):
                     self._query.awaitTermination(1)
+
+    def _close_at_end(self) -> None:
+        """Give everything back when the query ends by itself, whether or not anybody waits for it."""
+        with contextlib.suppress(PySparkException, Py4JError):
+            self._query.awaitTermination()
         self._close()
-        self._raise_failure()
 
     def _close(self) -> None:
-        with self._changed:
-            if self._closed:
-                return
-            self._closed = True
-            self._changed.notify_all()
-        if self._clock.is_alive() and self._clock is not threading.current_thread():
-            self._clock.join()
-        self._background.close()
-        self._runner.close()
-        if self._failure is None and not self._query_failure():
+        with self._closing:
+            with self._changed:
+                if self._closed:
+                    return
+                self._closed = True
+                self._changed.notify_all()
+            if self._clock.is_alive() and self._clock is not threading.current_thread():
+                self._clock.join()
+            self._background.close()
+            self._runner.close()
+            # The home of a run is of no use to the next one.
             shutil.rmtree(self._home, ignore_errors=True)
-        self._lock.release()
+            self._lock.release()
 
     def _query_failure(self) -> BaseException | None:
         with contextlib.suppress(Py4JError):

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from ferryman._spark import java, quiet
 from ferryman._spark.advice import Advice, advise, check, ferryman_importable
-from ferryman._spark.settings import ADVISED, COMFORT, FILE_MANAGERS, LOOPBACK, applies, is_local
+from ferryman._spark.settings import ADVISED, COMFORT, FILE_MANAGERS, LOOPBACK, STORE, applies, is_local
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -44,7 +44,8 @@ def session(
     app_name
         The name of the application.
     master
-        Where to run. By default what spark-submit or Spark's configuration files say, else `local[*]`.
+        Where to run. By default what spark-submit or Spark's configuration files say, else `local[*,4]`: all cores, and
+        a task is tried four times.
     conf
         Spark settings of your own; they come before everything else.
 
@@ -99,7 +100,7 @@ def _start(chosen: Mapping[str, str]) -> JavaGateway:
 
 def _defaults(settings: SparkConf, gateway: JavaGateway) -> dict[str, str]:
     """Choose the values of all settings that nobody has set."""
-    master = settings.get("spark.master", "local[*]") or "local[*]"
+    master = settings.get("spark.master", "") or "local[*,4]"
     filesystem = settings.get("spark.hadoop.fs.defaultFS") or (
         gateway.jvm.org.apache.hadoop.conf.Configuration().get("fs.defaultFS") or "file:///"
     )
@@ -107,7 +108,9 @@ def _defaults(settings: SparkConf, gateway: JavaGateway) -> dict[str, str]:
     ours = {
         setting.key: setting.want
         for setting in ADVISED
-        if applies(setting, master=master, filesystem=filesystem, same_python=same_python)
+        if applies(
+            setting, master=master, filesystem=filesystem, same_python=same_python, store=settings.get(STORE, "") or ""
+        )
     }
     if (key := "spark.sql.streaming.checkpointFileManagerClass") in ours:
         del ours[key]

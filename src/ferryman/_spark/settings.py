@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Where = Literal["everywhere", "local disk", "same python"]
+Where = Literal["everywhere", "local disk", "local disk, no RocksDB", "same python"]
 
 DAEMON = "ferryman._spark.daemon"
 
@@ -63,6 +63,9 @@ FILE_MANAGERS = (
     "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
 )
 
+RAW_FILES = "org.apache.hadoop.fs.RawLocalFileSystem"
+STORE = "spark.sql.streaming.stateStore.providerClass"
+
 ADVISED = (
     Setting(
         "spark.python.unix.domain.socket.enabled",
@@ -77,6 +80,13 @@ ADVISED = (
         "Spark's own bookkeeping of an epoch takes longer on a local disk",
         where="local disk",
         fits=lambda have: have in FILE_MANAGERS,
+    ),
+    Setting(
+        "spark.hadoop.fs.file.impl",
+        RAW_FILES,
+        "org.apache.hadoop.fs.LocalFileSystem",
+        "every file of Spark's own checkpoint gets a second one for a checksum, and costs a process more",
+        where="local disk, no RocksDB",
     ),
     Setting(
         "spark.locality.wait",
@@ -117,7 +127,7 @@ LOOPBACK: Mapping[str, str] = {
 }
 
 
-def applies(setting: Setting, *, master: str, filesystem: str, same_python: bool) -> bool:
+def applies(setting: Setting, *, master: str, filesystem: str, same_python: bool, store: str) -> bool:
     """Tell whether a setting is for a session.
 
     Parameters
@@ -130,8 +140,13 @@ def applies(setting: Setting, *, master: str, filesystem: str, same_python: bool
         Its default filesystem, as a URI.
     same_python
         Whether its Python workers surely run in an environment that has Ferryman.
+    store
+        The class of Spark's own state store, for queries beside Ferryman.
     """
-    if setting.where == "local disk":
+    if setting.where == "local disk, no RocksDB" and "RocksDB" in store:
+        # Spark's RocksDB store casts the local filesystem to the one with checksums, and fails on any other.
+        return False
+    if setting.where.startswith("local disk"):
         # Spark's own file manager is the right one for HDFS and object stores.
         return filesystem.startswith("file:") and is_local(master)
     if setting.where == "same python":

@@ -7,6 +7,7 @@ from `write` stands in the manifest, so after a crash `commit` can be said again
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -14,18 +15,25 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ferryman._log.directory import directory
+from ferryman._log.directory import Directory, directory
 from ferryman._model.errors import ForeignCheckpoint
+
+OWNER = "_ferryman/owner.json"
 
 
 class Sink(Protocol):
     """Take the rows of an epoch.
 
-    `whole` tells that `write` runs exactly one action over all rows, so that the engine need not keep
-    them; a sink that may look at the rows twice, or only at some, gets rows that are already computed.
+    `label` names the sink in the manifests. `whole` tells that `write` runs exactly one action over all
+    rows, so that the engine need not keep them; a sink that may look at the rows twice, or only at some,
+    gets rows that are already computed.
     """
 
     whole: bool
+    label: str
+
+    def begin(self, job_id: str, epoch: int) -> None:
+        """Learn that a job begins or goes on, and which epoch it has committed last (0: none)."""
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Write the rows of an epoch; return what `commit` will need."""
@@ -38,6 +46,10 @@ class NoSink:
     """Run the operators and drop their output."""
 
     whole = True
+    label = "none"
+
+    def begin(self, job_id: str, epoch: int) -> None:
+        """Nothing to do."""
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Compute the rows."""
@@ -59,6 +71,10 @@ class MemorySink:
     """
 
     whole = True
+    label = "memory"
+
+    def begin(self, job_id: str, epoch: int) -> None:
+        """Nothing to do."""
 
     def __init__(self) -> None:
         self._written: dict[int, pa.Table] = {}
@@ -83,6 +99,10 @@ class ConsoleSink:
     """Print each epoch's rows."""
 
     whole = False
+    label = "console"
+
+    def begin(self, job_id: str, epoch: int) -> None:
+        """Nothing to do."""
 
     def __init__(self, rows: int = 20) -> None:
         self._limit = rows
@@ -108,6 +128,10 @@ class FunctionSink:
     """
 
     whole = False
+    label = "foreach"
+
+    def begin(self, job_id: str, epoch: int) -> None:
+        """Nothing to do."""
 
     def __init__(self, function: Callable[[DataFrame, int], object]) -> None:
         self._function = function
@@ -130,14 +154,30 @@ class ParquetSink:
 
     whole = True
 
-    def __init__(self, path: str) -> None:
-        self.path = path.rstrip("/")
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path).rstrip("/")
+        self.label = f"parquet:{self.path}"
         self._directory = directory(self.path)
+
+    def begin(self, job_id: str, epoch: int) -> None:
+        """Refuse the output of another checkpoint; forget epochs that a restored checkpoint no longer has."""
+        try:
+            owner = json.loads(self._directory.read(OWNER).to_pybytes())["job"]
+        except FileNotFoundError:
+            owner = job_id
+            self._directory.write(OWNER, json.dumps({"job": job_id}).encode())
+        if owner != job_id:
+            raise ForeignCheckpoint(
+                f"{self.path} holds the output of a job with another checkpoint; its epochs would be mixed with those "
+                "of this job. Write to another directory, or remove that one."
+            )
+        later = [name for name in _lists(self._directory) if int(name[:-5]) > epoch]
+        self._directory.delete(f"_ferryman/{name}" for name in later)
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Write the epoch's files, in place of those of an attempt that was not committed."""
         folder = f"epoch={epoch:012d}"
-        rows.write.mode("overwrite").parquet(f"{self._directory.uri}/{folder}")
+        rows.write.mode("overwrite").parquet(f"{self._directory.spark_uri}/{folder}")
         files = [f"{folder}/{name}" for name in self._directory.list(folder) if name.endswith(".parquet")]
         return {"files": files, "schema": rows.schema.json()}
 
@@ -150,20 +190,24 @@ class ParquetSink:
         return read_parquet(spark, self.path)
 
 
-def read_parquet(spark: SparkSession, path: str) -> DataFrame:
+def _lists(place: Directory) -> list[str]:
+    return [name for name in place.list("_ferryman") if name[:-5].isdigit()]
+
+
+def read_parquet(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
     """Read what a Parquet sink wrote: the rows of committed epochs, and no others."""
-    place = directory(path.rstrip("/"))
-    lists = [json.loads(place.read(f"_ferryman/{name}").to_pybytes()) for name in place.list("_ferryman")]
+    place = directory(os.fspath(path).rstrip("/"))
+    lists = [json.loads(place.read(f"_ferryman/{name}").to_pybytes()) for name in _lists(place)]
     if not lists:
         raise ForeignCheckpoint(
             f"{path} holds no committed epoch of a Ferryman Parquet sink. Check the path, or wait for the first epoch."
         )
     schema = StructType.fromJson(json.loads(lists[-1]["schema"]))
-    files = [f"{place.uri}/{name}" for one in lists for name in one["files"]]
+    files = [f"{place.spark_uri}/{name}" for one in lists for name in one["files"]]
     return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
 
-def parquet(path: str) -> ParquetSink:
+def parquet(path: str | os.PathLike[str]) -> ParquetSink:
     """Write Parquet files, exactly once; read them back with `read_parquet`."""
     return ParquetSink(path)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # How a plan says that it repartitions, coalesces or unites: the node's name, after the lines of the tree.
 _MOVES_ROWS = re.compile(r"^[\s:+|-]*(Repartition\w*|RebalancePartitions|Union)\b", re.MULTILINE)
-_NAME = re.compile(r"[A-Za-z0-9_.]+")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
 class Stream:
@@ -53,7 +53,7 @@ class Stream:
         return KeyedStream(self, columns)
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
-        """Apply a stateless step, written as on any batch DataFrame: select, where, withColumn, a join.
+        """Apply a stateless step, written as on any batch DataFrame: select, where, withColumn, a broadcast join.
 
         It must work row by row: no repartition, coalesce or union.
         """

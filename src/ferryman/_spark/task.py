@@ -23,7 +23,7 @@ from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, NullKey, OperatorFailed, PinningLost, StaleTask, to_text
 from ferryman._model.records import DeltaRef
 from ferryman._operator.run import Given, Made, Runner
-from ferryman._spark.home import home, host
+from ferryman._spark.home import alone, forget_earlier_runs, home, host
 from ferryman._state import store as stores
 from ferryman._state.keys import Keys, KeySchema, distinct
 from ferryman._state.store.contract import HASH, delta_schema
@@ -55,7 +55,6 @@ class Control:
 
     epoch: int
     run_id: str
-    job_id: str
     checkpoint: str
     fsync: bool
     home: str | None
@@ -63,7 +62,6 @@ class Control:
     tokens: tuple[int, ...]
     newest: tuple[DeltaRef, ...] | None
     newest_same_routing: bool
-    first: bool = False  # the first epoch of a run: a home may be ahead of a checkpoint that was put back
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class TaskFailed(Exception):
 
 
 _specs: dict[str, Any] = {}
-_stores: dict[Path, tuple[str, stores.Store]] = {}
+_stores: dict[Path, dict[str, stores.Store]] = {}
 
 
 def unpack(packed: bytes, digest: str) -> Any:
@@ -106,17 +104,17 @@ def unpack(packed: bytes, digest: str) -> Any:
     return _specs[digest]
 
 
-def _store(spec: OperatorSpec, control: Control) -> stores.Store:
-    """Open the operator's store in this host's home, once per worker and run of the job."""
-    place = home(control.job_id, control.home) / spec.name
-    run_id, store = _stores.get(place, ("", None))
-    if store is None or run_id != control.run_id:
-        # A job that stops removes its home, so a store kept from an earlier run is of a directory that is gone.
-        for other in [one for one in _stores if one == place or not one.exists()]:
-            _stores.pop(other)[1].close()
-        store = stores.open(spec.backend, place, spec.key, spec.state, len(control.owner))
-        _stores[place] = control.run_id, store
-    return store
+def _store(spec: OperatorSpec, place: Path, groups: int) -> stores.Store:
+    """Open the operator's store in a home, once per worker."""
+    if place not in _stores or spec.name not in _stores[place]:
+        if place not in _stores:
+            forget_earlier_runs(place)
+            for gone in [one for one in _stores if not one.exists()]:
+                for store in _stores.pop(gone).values():
+                    store.close()
+        opened = stores.open(spec.backend, place / spec.name, spec.key, spec.state, groups)
+        _stores.setdefault(place, {})[spec.name] = opened
+    return _stores[place][spec.name]
 
 
 @dataclass(frozen=True)
@@ -149,24 +147,25 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     mine = np.flatnonzero(np.array(control.owner) == instance)
     before = control.epoch - 1
     checkpoint = Checkpoint(directory(control.checkpoint, fsync=control.fsync))
-    store = _store(spec, control)
-    advanced = advance(
-        store,
-        checkpoint,
-        spec.name,
-        mine,
-        before,
-        key=spec.key,
-        state=spec.state,
-        total=total,
-        newest=_newest(control, instance),
-        rewind=control.first,
-    )
     hashes = rows.column(HASH).to_numpy()
     keys = Keys.of(spec.key, hashes, key_columns(spec, control.epoch, rows))
     index, first = distinct(keys)
     touched = keys.take(first)
-    found = store.lookup(touched)
+    place = home(control.checkpoint, control.run_id, control.home)
+    with alone(place, spec.name, instance):
+        store = _store(spec, place, total)
+        advanced = advance(
+            store,
+            checkpoint,
+            spec.name,
+            mine,
+            before,
+            key=spec.key,
+            state=spec.state,
+            total=total,
+            newest=_newest(control, instance),
+        )
+        found = store.lookup(touched)
     given = Given(spec.name, control.epoch, rows, index, touched.columns(), found.present, found.state)
     made = spec.runner.run(given)
     if (store.epochs()[mine] != before).any():

@@ -25,7 +25,11 @@ _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 def _kernel(loop: _Loop) -> _Loop:
     # numba's decorator is untyped; the cast keeps each kernel's own signature for its callers.
-    return cast(_Loop, numba.njit(cache=True, nogil=True)(loop))
+    try:
+        return cast(_Loop, numba.njit(cache=True, nogil=True)(loop))
+    except (RuntimeError, OSError):
+        # No place for a cache can be written: a slow start beats none.
+        return cast(_Loop, numba.njit(nogil=True)(loop))
 
 
 @_kernel
