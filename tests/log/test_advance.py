@@ -149,7 +149,6 @@ def test_a_main_beyond_the_epoch_means_that_the_task_is_over(store: Store, log: 
     assert held(store, 5) == log.states[5]["Counts"]
 
 
-
 def test_groups_at_different_epochs_all_arrive(store: Store, log: WrittenLog) -> None:
     commit(log, 5)
     bring(store, log, 1, np.array([0, 1]))

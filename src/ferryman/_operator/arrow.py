@@ -81,7 +81,7 @@ class ArrowRunner:
 
 def _filled(column: pa.ChunkedArray, absent: pa.Array, value: Any) -> pa.Array:
     # Take from the column and one more row, the default: unlike if_else it knows every type.
-    default = pa.array([value.default], value.type)
+    default = pa.array(value.dump([value.default]), value.type)
     extended = pa.concat_arrays([*column.chunks, default])
     where = np.where(absent.to_numpy(zero_copy_only=False), len(column), np.arange(len(column)))
     return extended.take(pa.array(where))

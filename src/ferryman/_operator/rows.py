@@ -41,7 +41,7 @@ class RowRunner:
         values_of = self.operator.values()
         declared = [values_of[name] for name in self.state.names]
         keys = key_values(given.keys)
-        before = [to_list(given.state.column(value.name)) for value in declared]
+        before = [value.load(to_list(given.state.column(value.name))) for value in declared]
         present = given.present.tolist()
         rows, counts = self._rows(given)
         made: list[Any] = []
@@ -111,7 +111,8 @@ class RowRunner:
         columns = list(zip(*after, strict=True)) if after else [()] * len(declared)
         try:
             arrays = [
-                to_column(list(column), field, "state") for column, field in zip(columns, self.state, strict=True)
+                to_column(value.dump(list(column)), field, "state")
+                for value, column, field in zip(declared, columns, self.state, strict=True)
             ]
         except Misfit as misfit:
             subject = f"key {keys[changed[misfit.position]]!r}"

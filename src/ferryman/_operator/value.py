@@ -69,6 +69,9 @@ class Value(Generic[T]):
     default
         What a key that was never seen starts with; None if left out.
 
+    A dict, a set or a dataclass comes back as such; inside another type, as Arrow gives it: a list of pairs,
+    a list, a dict of fields.
+
     Examples
     --------
     >>> from ferryman import Operator, Value
@@ -108,6 +111,34 @@ class Value(Generic[T]):
             f"state {self.name!r} has a value only while a key is processed; set it in `process`, not before"
         )
 
+    def load(self, stored: list[Any]) -> list[Any]:
+        """Turn what Arrow gives back into what was declared: a map into a dict, a struct into its dataclass."""
+        make = self._make()
+        return stored if make is None else [None if one is None else make(one) for one in stored]
+
+    def dump(self, values: list[Any]) -> list[Any]:
+        """Turn values as declared into what Arrow takes; a set in a fixed order, as deltas are compared by bytes."""
+        origin = typing.get_origin(self.kind)
+        plain: Any
+        if origin in (set, frozenset):
+            plain = sorted
+        elif origin is dict:
+            plain = _pairs
+        elif dataclasses.is_dataclass(self.kind):
+            plain = dataclasses.asdict
+        else:
+            return values
+        return [None if one is None else _or_as_it_is(plain, one) for one in values]
+
+    def _make(self) -> Any:
+        origin = typing.get_origin(self.kind)
+        if origin in (set, frozenset, dict):
+            return origin
+        if dataclasses.is_dataclass(self.kind):
+            kind: Any = self.kind
+            return lambda fields: kind(**fields)
+        return None
+
     @property
     def mutable(self) -> bool:
         """Tell whether a value could be changed in place."""
@@ -116,3 +147,15 @@ class Value(Generic[T]):
     def fresh(self) -> Any:
         """Give a new key its default, never shared between keys."""
         return copy.deepcopy(self.default) if self.mutable else self.default
+
+
+def _pairs(value: Any) -> list[Any]:
+    return list(value.items())
+
+
+def _or_as_it_is(plain: Any, value: Any) -> Any:
+    # A value of another type than declared goes on as it is, and is refused with its key where columns are made.
+    try:
+        return plain(value)
+    except (AttributeError, TypeError):
+        return value

@@ -23,13 +23,6 @@ class StateView:
 
     def to_arrow(self) -> pa.Table:
         """Give the state as a pyarrow table: key columns, then state columns, ordered by key."""
-        if self.epoch == 0:
-            from ferryman._log.checkpoint import schemas_of
-
-            card = self.checkpoint.card()
-            assert card is not None, "a job has a card before its first epoch"
-            key, state = schemas_of(card.operators[self.operator])
-            return pa.schema([*key.fields, *state]).empty_table()
         rows = rebuild(self.checkpoint, self.operator, self.epoch).drop_columns([HASH])
         card = self.checkpoint.card()
         assert card is not None, "a rebuilt state has a card"
