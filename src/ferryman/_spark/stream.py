@@ -69,7 +69,7 @@ class Stream:
 
     def write(self, sink: Sink) -> Output:
         """Send the rows to a sink."""
-        if not (callable(getattr(sink, "write", None)) and callable(getattr(sink, "commit", None))):
+        if not all(hasattr(sink, name) for name in ("whole", "label", "begin", "write", "commit")):
             raise InvalidConfiguration(
                 f"write needs a sink, and got {sink!r}. Make one with ferryman.sinks, for example "
                 "sinks.parquet(path) or sinks.foreach(function)."
