@@ -155,7 +155,15 @@ def test_a_setting_is_given_only_where_it_helps(
 ) -> None:
     setting = Setting("key", "want", "default", "why", where=where)  # type: ignore[arg-type]
 
-    assert applies(setting, master=master, filesystem=filesystem, same_python=same_python) is expected
+    assert applies(setting, master=master, filesystem=filesystem, same_python=same_python, store="") is expected
+
+
+def test_raw_local_files_are_not_for_a_session_with_rocksdb() -> None:
+    raw = next(one for one in ADVISED if one.key == "spark.hadoop.fs.file.impl")
+    session = {"master": "local[2]", "filesystem": "file:///", "same_python": True}
+
+    assert applies(raw, **session, store="some.HDFSBackedStateStoreProvider")  # type: ignore[arg-type]
+    assert not applies(raw, **session, store="some.RocksDBStateStoreProvider")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
