@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A minute is over before Java's optimising compiler pays off: without it, and with the collector that starts
-# no threads of its own, a driver takes half the processor time to its first epoch.
+# no threads of its own, a driver that lives for seconds spends less on compiling itself.
 _SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 

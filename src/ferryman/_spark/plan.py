@@ -31,8 +31,8 @@ from ferryman._state.store.contract import HASH
 # What the plan of an epoch needs of the session that runs it, whatever the user's own session has.
 EPOCH_CONF = {
     "spark.sql.adaptive.enabled": "false",
-    # Spark would measure the Arrow batch after every single row to keep to a limit in bytes: 40 % of the time of a
-    # map task. A limit in rows does the same for nothing.
+    # Spark would measure the Arrow batch after every single row to keep to a limit in bytes.
+    # A limit in rows does the same for nothing.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }

@@ -105,7 +105,7 @@ ADVISED = (
         "spark.python.daemon.module",
         DAEMON,
         "pyspark.daemon",
-        "each new Python worker imports pyarrow, pandas and numba anew: about half a second",
+        "each new Python worker imports pyarrow, pandas and numba anew",
         where="same python",
     ),
 )
