@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.data import Input
+from bench.rivals import tws_pandas, tws_row
 from ferryman import Ferry, Operator, Value, sinks
 from ferryman import aggregates as agg
 
@@ -38,9 +39,21 @@ def row_by_row(ferry: Any, rows: DataFrame) -> Any:
     return ferry.stream(rows).key_by("key").process(CountSum)
 
 
+def processor_row(ferry: Any, rows: DataFrame) -> Any:
+    """Run the very processor that Spark's own transformWithState is measured with."""
+    return tws_row(ferry.stream(rows))
+
+
+def processor_pandas(ferry: Any, rows: DataFrame) -> Any:
+    """Run the very processor that Spark's own transformWithStateInPandas is measured with."""
+    return tws_pandas(ferry.stream(rows))
+
+
 FERRIES: dict[str, Callable[[Any, DataFrame], Any]] = {
     "ferryman_vectorised": vectorised,
     "ferryman_rows": row_by_row,
+    "ferryman_processor_row": processor_row,
+    "ferryman_processor_pandas": processor_pandas,
 }
 
 

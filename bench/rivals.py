@@ -26,8 +26,8 @@ def jvm(rows: DataFrame) -> DataFrame:
     return rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("value").alias("total"))
 
 
-def tws_row(rows: DataFrame) -> DataFrame:
-    """Use transformWithState on Rows."""
+def tws_row(rows: Any) -> Any:
+    """Use transformWithState on Rows; on a Spark DataFrame or on a Ferryman stream."""
 
     class CountSum(StatefulProcessor):
         def init(self, handle: Any) -> None:
@@ -47,8 +47,8 @@ def tws_row(rows: DataFrame) -> DataFrame:
     return rows.groupBy("key").transformWithState(CountSum(), OUTPUT, "Update", "None")
 
 
-def tws_pandas(rows: DataFrame) -> DataFrame:
-    """Use transformWithStateInPandas."""
+def tws_pandas(rows: Any) -> Any:
+    """Use transformWithStateInPandas; on a Spark DataFrame or on a Ferryman stream."""
 
     class CountSum(StatefulProcessor):
         def init(self, handle: Any) -> None:

@@ -24,18 +24,22 @@ from bench.sessions import ROCKSDB, EpochTime, Stopwatch, bench_session
 ENGINES = (
     "ferryman_vectorised",
     "ferryman_rows",
+    "ferryman_processor_row",
+    "ferryman_processor_pandas",
     "spark_jvm",
     "spark_tws_row",
     "spark_tws_pandas",
     "spark_apply_in_pandas",
 )
-# These pay a round trip per key and epoch: tens of seconds for one epoch of 100 k keys.
-SLOW = frozenset({"spark_tws_row", "spark_tws_pandas", "spark_apply_in_pandas"})
+# These pay a round trip, or pandas frames, per key and epoch: tens of seconds for one epoch of 100 k keys.
+SLOW = frozenset({"ferryman_processor_pandas", "spark_tws_row", "spark_tws_pandas", "spark_apply_in_pandas"})
 RATIOS = {
     "vectorised_vs_jvm": ("ferryman_vectorised", "spark_jvm"),
     "rows_vs_tws_row": ("ferryman_rows", "spark_tws_row"),
     "rows_vs_tws_pandas": ("ferryman_rows", "spark_tws_pandas"),
     "rows_vs_apply_in_pandas": ("ferryman_rows", "spark_apply_in_pandas"),
+    "processor_row_vs_tws_row": ("ferryman_processor_row", "spark_tws_row"),
+    "processor_pandas_vs_tws_pandas": ("ferryman_processor_pandas", "spark_tws_pandas"),
 }
 
 

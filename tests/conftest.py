@@ -14,7 +14,10 @@ from ferryman._spark.session import session
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Run Spark in this process on two cores."""
-    spark = session("ferryman-tests", "local[2]")
+    # With RocksDB, so that Spark's own stateful operators run here too, beside ours.
+    rocksdb = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    conf = {"spark.sql.streaming.stateStore.providerClass": rocksdb, "spark.sql.shuffle.partitions": "2"}
+    spark = session("ferryman-tests", "local[2]", conf=conf)
     yield spark
     spark.stop()
 

@@ -15,7 +15,7 @@ from ferryman._log.directory import Directory, LocalDirectory
 from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot
 from ferryman._model.errors import FerrymanError
-from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import HASH, delta_schema
 
@@ -56,7 +56,9 @@ class WrittenLog:
         self.checkpoint = Checkpoint(place)
         self.groups = groups
         self.operators = operators
-        self.checkpoint.create(JobCard("0" * 32, "test", groups, {name: card_of(KEY, STATE) for name in operators}))
+        self.checkpoint.create(
+            JobCard("0" * 32, "test", groups, {name: card_of(name, KEY, STATE) for name in operators})
+        )
         self.epoch = 0
         self.routing = RoutingTable.even(1, groups, 2)
         self.states: dict[int, dict[str, State]] = {0: {name: {} for name in operators}}
@@ -75,11 +77,12 @@ class WrittenLog:
     def commit(self, changes: Mapping[str, Changes] | None = None) -> Manifest:
         """Commit the next epoch with these changes of each operator."""
         changes = changes or {}
-        records = {}
+        records, tables = {}, {}
         state = {name: dict(rows) for name, rows in self.states[self.epoch].items()}
         for name in self.operators:
             mine = changes.get(name, {})
-            records[name] = OperatorRecord(self.write_deltas(name, mine), len(mine), len(mine), 0)
+            records[name] = OperatorRecord(len(mine), len(mine), 0)
+            tables[name] = self.write_deltas(name, mine)
             for key, value in mine.items():
                 if value is None:
                     state[name].pop(key, None)
@@ -87,8 +90,8 @@ class WrittenLog:
                     state[name][key] = (value, f"{key}={value}")
         self.epoch += 1
         manifest = Manifest(
-            self.epoch, self.epoch - 1, not changes, 1_700_000_000_000 + self.epoch, self.routing, records, {},
-            None, ({"offset": self.epoch},) if changes else (),
+            self.epoch, self.epoch - 1, not changes, 1_700_000_000_000 + self.epoch, self.routing, records, tables, {},
+            Watermarks(), ({"offset": self.epoch},) if changes else (),
         )  # fmt: skip
         self.checkpoint.commit(manifest)
         self.states[self.epoch] = state

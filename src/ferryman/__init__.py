@@ -7,6 +7,7 @@ The public modules only re-export. Below them, each package rests only on those 
 
 from ferryman import aggregates, errors, sinks, sources
 from ferryman._operator.declare import ArrowOperator, Batch, Operator
+from ferryman._operator.states import Aggregating, Counter, Deque, Graph, List, Map, Queue, Reducing, Set
 from ferryman._operator.value import Value
 from ferryman._spark.epoch import EpochProgress
 from ferryman._spark.ferry import Ferry
@@ -18,6 +19,15 @@ from ferryman.aggregates import approx_distinct, avg, count, first, last, stddev
 __version__ = "0.1.0"
 
 __all__ = [
+    "Aggregating",
+    "Counter",
+    "Deque",
+    "Graph",
+    "List",
+    "Map",
+    "Queue",
+    "Reducing",
+    "Set",
     "ArrowOperator",
     "Batch",
     "EpochProgress",

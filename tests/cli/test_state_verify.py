@@ -63,7 +63,7 @@ def test_state_as_json_counts_the_keys_of_every_group(checkpoint: Path) -> None:
     assert (raw["job"], raw["format"], raw["groups"]) == ("test", FORMAT, 8)
     assert (raw["first"], raw["last"], raw["epoch"], raw["snapshots"]) == (1, 5, 5, [3])
     assert (raw["batch"], raw["offsets"], raw["instances"]) == (4, [{"offset": 4}], 2)
-    counts, sums = raw["operators"]
+    counts, sums = raw["tables"]
     groups = [0] * 8
     for key in ("s1", "s2", "s3", "s4", "all"):
         groups[hash_of(key) % 8] += 1
@@ -80,7 +80,7 @@ def test_state_as_json_counts_the_keys_of_every_group(checkpoint: Path) -> None:
 def test_state_goes_back_to_an_epoch(checkpoint: Path) -> None:
     raw = json.loads(run("state", checkpoint, "--json", "--epoch", "2", "--operator", "Counts").stdout)
 
-    assert (raw["epoch"], raw["batch"], raw["operators"][0]["rows"]) == (2, 1, 3)
+    assert (raw["epoch"], raw["batch"], raw["tables"][0]["rows"]) == (2, 1, 3)
     assert [(row["sensor"], row["n"]) for row in raw["rows"]] == [("all", 2), ("s1", 1), ("s2", 2)]
 
 
@@ -101,14 +101,13 @@ def test_state_writes_what_json_has_no_type_for(tmp_path: Path) -> None:
         [("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(9, 2)), ("tags", pa.map_(pa.string(), pa.int64()))]
     )
     checkpoint = Checkpoint(LocalDirectory(tmp_path))
-    checkpoint.create(JobCard("0", "odd", 4, {"Odd": card_of(key, state)}))
+    checkpoint.create(JobCard("0", "odd", 4, {"Odd": card_of("Odd", key, state)}))
     columns = [[1], [False], [b"\x00\xff"], [0], [None], [[("a", 1)]]]
     schema = delta_schema(key, state)
     arrays = [pa.array(one, each.type) for one, each in zip(columns, schema, strict=True)]
-    record = OperatorRecord(
-        (checkpoint.write_delta(1, "Odd", 0, pa.Table.from_arrays(arrays, schema=schema)),), 1, 1, 1
-    )
-    checkpoint.commit(Manifest(1, 0, False, 0, RoutingTable.even(1, 4, 1), {"Odd": record}))
+    ref = checkpoint.write_delta(1, "Odd", 0, pa.Table.from_arrays(arrays, schema=schema))
+    record = OperatorRecord(1, 1, 1)
+    checkpoint.commit(Manifest(1, 0, False, 0, RoutingTable.even(1, 4, 1), {"Odd": record}, {"Odd": (ref,)}))
 
     raw = json.loads(run("state", tmp_path, "--operator", "Odd", "--json").stdout)
 
@@ -121,7 +120,7 @@ def test_state_of_a_job_before_its_first_epoch(tmp_path: Path) -> None:
 
     assert "none yet" in run("state", tmp_path).stdout
     raw = json.loads(run("state", tmp_path, "--json").stdout)
-    assert (raw["epoch"], raw["first"], raw["operators"][0]["rows"]) == (0, None, 0)
+    assert (raw["epoch"], raw["first"], raw["tables"][0]["rows"]) == (0, None, 0)
 
 
 def test_verify_of_a_sound_checkpoint_ends_with_0(checkpoint: Path) -> None:
@@ -190,7 +189,7 @@ def test_what_is_no_checkpoint_is_one_clear_line(checkpoint: Path, command: str,
     ("arguments", "words"),
     [
         (["--epoch", "9"], "no manifest of epoch 9"),
-        (["--operator", "Nope"], "no operator 'Nope'; it has: Counts, Sums"),
+        (["--operator", "Nope"], "no table 'Nope'; it has: Counts, Sums"),
     ],
 )
 def test_asking_for_what_is_not_there_is_one_clear_line(checkpoint: Path, arguments: list[str], words: str) -> None:
@@ -265,7 +264,7 @@ def test_a_real_jobs_checkpoint_is_shown_and_sound(spark: SparkSession, tmp_path
     assert (raw["job"], raw["last"], raw["instances"]) == ("sensors", last, 2)
     assert {row["key"]: row["n"] for row in raw["rows"]} == expected
     assert sum(expected.values()) == 300
-    assert raw["operators"][0]["rows"] == len(expected)
+    assert raw["tables"][0]["rows"] == len(expected)
     assert (report["sound"], report["faults"]) == (True, [])
     assert report["epochs"][-1] == last
 

@@ -59,7 +59,7 @@ def test_epoch_by_epoch_the_newest_deltas_are_enough(store: Store, log: WrittenL
     bring(store, log, 0)
     for epoch in range(1, 6):
         commit(log, 1)
-        newest = log.checkpoint.manifest(epoch).operators["Counts"].deltas
+        newest = log.checkpoint.manifest(epoch).tables["Counts"]
         # With the deltas in hand no manifest is read; so it may as well be away.
         path = Path(log.checkpoint.directory.uri) / f"manifests/{epoch:012d}.json"
         hidden = path.rename(path.with_name("hidden"))
@@ -116,7 +116,7 @@ def test_a_damaged_delta_that_a_snapshot_covers_does_no_harm(store: Store, log: 
     commit(log, 4)
     bring(store, log, 1)
     write_snapshot(log.checkpoint, 3)
-    ref = log.checkpoint.manifest(2).operators["Counts"].deltas[0]
+    ref = log.checkpoint.manifest(2).tables["Counts"][0]
     (Path(log.checkpoint.directory.uri) / ref.file).write_bytes(b"")
 
     assert bring(store, log, 4) == 8
@@ -129,7 +129,7 @@ def test_a_damaged_delta_that_nothing_covers_is_an_error_and_nothing_moves(
 ) -> None:
     commit(log, 4)
     bring(store, log, 1)
-    ref = log.checkpoint.manifest(3).operators["Counts"].deltas[0]
+    ref = log.checkpoint.manifest(3).tables["Counts"][0]
     path = Path(log.checkpoint.directory.uri) / ref.file
     path.unlink()
     if data is not None:
@@ -155,7 +155,7 @@ def test_groups_at_different_epochs_all_arrive(store: Store, log: WrittenLog) ->
     bring(store, log, 4, np.array([2, 3]))
     bring(store, log, 5, np.array([4]))
 
-    newest = log.checkpoint.manifest(5).operators["Counts"].deltas
+    newest = log.checkpoint.manifest(5).tables["Counts"]
     assert bring(store, log, 5, newest=newest) == 7
     assert held(store, 5) == log.states[5]["Counts"]
 
@@ -173,6 +173,6 @@ def test_groups_that_change_hands_arrive_from_the_former_owners_deltas(store: St
     for instances in (1, 3, 2, 5):
         log.rescale(instances)
         commit(log, 1)
-        newest = log.checkpoint.manifest(log.epoch).operators["Counts"].deltas
+        newest = log.checkpoint.manifest(log.epoch).tables["Counts"]
         bring(store, log, log.epoch, newest=newest)
         assert held(store, log.epoch) == log.states[log.epoch]["Counts"]

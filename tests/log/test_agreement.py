@@ -17,7 +17,7 @@ def commit(log: Checkpoint, epoch: int, batch: int, *, silent: bool = False) -> 
     """Commit an epoch, after Spark wrote its offsets."""
     log.directory.write(f"spark/offsets/{batch}", f'v1\n{{"batch":{batch}}}\n{{"rows":{batch * 100}}}'.encode())
     routing = RoutingTable.even(1, 8, 2)
-    manifest = Manifest(epoch, batch, silent, 0, routing, {}, offsets=({"rows": batch * 100},))
+    manifest = Manifest(epoch, batch, silent, 0, routing, {}, {}, offsets=({"rows": batch * 100},))
     log.commit(manifest)
     return manifest
 

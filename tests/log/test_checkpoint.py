@@ -23,7 +23,7 @@ from ferryman._model.errors import (
 from ferryman._model.records import FORMAT, JobCard
 from ferryman._state.keys import KeySchema
 
-CARD = JobCard("0" * 32, "test", 8, {"Counts": card_of(KEY, STATE)})
+CARD = JobCard("0" * 32, "test", 8, {"Counts": card_of("Counts", KEY, STATE)})
 
 
 def at(path: Path) -> Checkpoint:
@@ -43,11 +43,11 @@ def test_the_exact_types_of_an_operator_survive_its_card() -> None:
         [("seen", pa.list_(pa.struct([("x", pa.decimal128(20, 3))]))), ("by", pa.map_(pa.string(), pa.int8()))]
     )
 
-    back, back_state = schemas_of(card_of(key, state))
+    back, back_state = schemas_of(card_of("A", key, state))
 
     assert back == key
     assert back_state.equals(state, check_metadata=True)
-    assert card_of(key, state).key == (("room", "string"), ("at", "timestamp[us, tz=UTC]"))
+    assert card_of("A", key, state).key == (("room", "string"), ("at", "timestamp[us, tz=UTC]"))
 
 
 def test_a_checkpoint_of_a_newer_format_is_refused(tmp_path: Path) -> None:

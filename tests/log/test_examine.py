@@ -41,8 +41,7 @@ def rewritten(log: WrittenLog, rows: pa.Table, *, instance: int = 0, **manifest:
     epoch = log.epoch + 1
     ref = log.checkpoint.write_delta(epoch, "A", instance, rows)
     before = log.checkpoint.manifest(log.epoch)
-    records = {"A": dataclasses.replace(before.operators["A"], deltas=(ref,))}
-    changed = {"epoch": epoch, "batch": before.batch + 1, "operators": records, **manifest}
+    changed = {"epoch": epoch, "batch": before.batch + 1, "tables": {"A": (ref,)}, **manifest}
     log.checkpoint.commit(dataclasses.replace(before, **changed))
     return verify(log.checkpoint)
 
@@ -96,8 +95,7 @@ def test_bytes_that_are_no_arrow_are_found(log: WrittenLog) -> None:
     (root(log) / name).unlink()
     log.checkpoint.directory.write("deltas/000000000009-A-0-x.arrow", b"no arrow")
     ref = DeltaRef("deltas/000000000009-A-0-x.arrow", 0, 1, 8, checksum(b"no arrow"))
-    records = {"A": dataclasses.replace(manifest.operators["A"], deltas=(ref,))}
-    log.checkpoint.commit(dataclasses.replace(manifest, operators=records))
+    log.checkpoint.commit(dataclasses.replace(manifest, tables={"A": (ref,)}))
 
     assert "cannot be read as Arrow" in only_fault(verify(log.checkpoint))
 
@@ -108,11 +106,10 @@ def test_a_manifest_that_goes_back_in_sparks_batches_is_found(log: WrittenLog) -
     assert only_fault(report) == "covers Spark's micro-batch 0, but an earlier epoch covers 7"
 
 
-def test_a_manifest_of_an_operator_that_the_job_does_not_have_is_found(log: WrittenLog) -> None:
-    records = log.checkpoint.manifest(LAST).operators
-    report = rewritten(log, delta_of({key_of_instance(log, 0): 1}), operators={"C": records["B"]})
+def test_a_manifest_of_a_table_that_the_job_does_not_have_is_found(log: WrittenLog) -> None:
+    report = rewritten(log, delta_of({key_of_instance(log, 0): 1}), tables={"C": ()})
 
-    assert only_fault(report) == "names operators that the job does not have: C"
+    assert only_fault(report) == "names tables that the job does not have: C"
 
 
 def test_a_routing_table_of_another_number_of_groups_is_found(log: WrittenLog) -> None:
@@ -139,32 +136,32 @@ def test_a_snapshot_that_is_not_the_fold_is_found(log: WrittenLog, tmp_path: Pat
     other = written(tmp_path / "other")
     other.commit({"A": {"s1": 999}})
     forged = dataclasses.replace(write_snapshot(other.checkpoint, LAST + 1), epoch=LAST)
-    for one in forged.operators["A"]:
+    for one in forged.tables["A"]:
         shutil.copy(root(other) / one.file, root(log) / one.file)
     log.checkpoint.publish_snapshot(forged)
 
     report = verify(log.checkpoint)
 
     assert [(fault.file, fault.damages) for fault in report.faults] == [(f"snapshots/{LAST:012d}.json", (LAST,))]
-    assert "operator 'A'" in report.faults[0].what
+    assert "table 'A'" in report.faults[0].what
     assert report.rebuildable == rebuildable(log) == tuple(range(1, LAST))
 
 
 def test_a_snapshot_that_leaves_out_an_operator_is_found(log: WrittenLog) -> None:
     snapshot = log.checkpoint.snapshot(6)
-    log.checkpoint.publish_snapshot(dataclasses.replace(snapshot, operators={"A": snapshot.operators["A"]}))
+    log.checkpoint.publish_snapshot(dataclasses.replace(snapshot, tables={"A": snapshot.tables["A"]}))
 
     report = verify(log.checkpoint)
 
     assert [fault.damages for fault in report.faults] == [(6, 7, 8)]
-    assert "operator 'B'" in report.faults[0].what
+    assert "table 'B'" in report.faults[0].what
 
 
 def test_a_snapshot_file_beyond_its_groups_is_found(log: WrittenLog) -> None:
     snapshot = log.checkpoint.snapshot(6)
-    (one,) = snapshot.operators["B"]
+    (one,) = snapshot.tables["B"]
     wrong = dataclasses.replace(one, first=one.first + 1, last=one.last + 1)
-    log.checkpoint.publish_snapshot(dataclasses.replace(snapshot, operators={**snapshot.operators, "B": (wrong,)}))
+    log.checkpoint.publish_snapshot(dataclasses.replace(snapshot, tables={**snapshot.tables, "B": (wrong,)}))
 
     assert any("beyond its groups" in fault.what for fault in verify(log.checkpoint).faults)
 
@@ -178,7 +175,7 @@ def test_a_large_state_is_compared_run_by_run(log: WrittenLog, monkeypatch: pyte
     assert verify(log.checkpoint) == whole
 
     snapshot = log.checkpoint.snapshot(6)
-    log.checkpoint.publish_snapshot(dataclasses.replace(snapshot, operators={"B": snapshot.operators["B"]}))
+    log.checkpoint.publish_snapshot(dataclasses.replace(snapshot, tables={"B": snapshot.tables["B"]}))
     assert [fault.damages for fault in verify(log.checkpoint).faults] == [(6, 7, 8)]
 
 
@@ -206,7 +203,7 @@ def test_an_operator_that_joined_later_is_no_fault(tmp_path: Path) -> None:
     log = local_log(tmp_path, operators=("A",))
     log.commit({"A": {"x": 1}})
     write_snapshot(log.checkpoint, 1)
-    both = {name: card_of(KEY, STATE) for name in ("A", "B")}
+    both = {name: card_of(name, KEY, STATE) for name in ("A", "B")}
     log.checkpoint.create(JobCard("0" * 32, "test", 8, both))
     log.operators = ("A", "B")
     log.states[1]["B"] = {}

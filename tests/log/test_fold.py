@@ -111,7 +111,7 @@ def test_an_unknown_operator_is_named_with_those_there_are(tmp_path: Path) -> No
     log = local_log(tmp_path)
     log.commit({"Counts": {"a": 1}})
 
-    with pytest.raises(ForeignCheckpoint, match=r"no operator 'Sums'; it has: Counts"):
+    with pytest.raises(ForeignCheckpoint, match=r"no table 'Sums'; it has: Counts"):
         rebuild(log.checkpoint, "Sums", 1)
 
 
@@ -129,7 +129,7 @@ def test_an_epoch_that_was_never_committed_or_was_forgotten_is_refused(tmp_path:
 
 def test_a_missing_a_truncated_and_an_altered_delta_are_each_refused_by_name(tmp_path: Path) -> None:
     log = local_log(tmp_path)
-    ref = log.commit({"Counts": {"a": 1}}).operators["Counts"].deltas[0]
+    ref = log.commit({"Counts": {"a": 1}}).tables["Counts"][0]
     path = tmp_path / ref.file
     data = path.read_bytes()
 

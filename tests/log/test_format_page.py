@@ -87,7 +87,7 @@ def test_the_page_names_every_field_of_every_record(log: WrittenLog) -> None:
 
 
 def test_the_cards_schema_is_an_arrow_schema_message(log: WrittenLog) -> None:
-    card = json.loads(Path("checkpoint/ferryman.json").read_text())["body"]["operators"]["Counts"]
+    card = json.loads(Path("checkpoint/ferryman.json").read_text())["body"]["tables"]["Counts"]
 
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(card["schema"])))
 

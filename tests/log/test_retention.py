@@ -45,8 +45,8 @@ def test_every_file_that_a_kept_manifest_names_is_there(tmp_path: Path) -> None:
     named = {
         ref.file
         for epoch in log.checkpoint.epochs()
-        for record in log.checkpoint.manifest(epoch).operators.values()
-        for ref in record.deltas
+        for refs in log.checkpoint.manifest(epoch).tables.values()
+        for ref in refs
     }
 
     assert named == {f"deltas/{name}" for name in log.checkpoint.directory.list("deltas")}
@@ -71,7 +71,7 @@ def test_pruning_twice_is_pruning_once(tmp_path: Path) -> None:
 
 def test_a_file_shared_with_a_snapshot_that_goes_stays(tmp_path: Path) -> None:
     log = long_log(tmp_path)
-    shared = log.checkpoint.snapshot(9).operators["B"][0].file
+    shared = log.checkpoint.snapshot(9).tables["B"][0].file
     assert shared.startswith("snapshots/000000000006")
 
     prune(log.checkpoint, 9)

@@ -18,7 +18,7 @@ from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import GROUPS_KEY, rebuild
 from ferryman._log.snapshot import write_snapshot
 from ferryman._log.verify import verify
-from ferryman._model.records import JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._model.records import JobCard, Manifest, RoutingTable
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import delta_schema, part_schema
 
@@ -43,7 +43,7 @@ def test_a_snapshot_alone_gives_the_state_of_its_epoch(tmp_path: Path) -> None:
 def test_every_row_group_holds_one_key_group(tmp_path: Path) -> None:
     log = local_log(tmp_path)
     log.commit({"Counts": dict.fromkeys(KEYS, 1)})
-    (one,) = write_snapshot(log.checkpoint, 1).operators["Counts"]
+    (one,) = write_snapshot(log.checkpoint, 1).tables["Counts"]
 
     file = pq.ParquetFile(tmp_path / one.file)
     held = [
@@ -59,7 +59,7 @@ def test_a_group_too_large_for_one_row_group_takes_several(tmp_path: Path, monke
     monkeypatch.setattr(snapshots, "ROW_GROUP_ROWS", 16)
     log = local_log(tmp_path, groups=3)
     log.commit({"Counts": dict.fromkeys(KEYS, 1)})
-    (one,) = write_snapshot(log.checkpoint, 1).operators["Counts"]
+    (one,) = write_snapshot(log.checkpoint, 1).tables["Counts"]
 
     assert max(map(groups_of(tmp_path / one.file).count, range(3))) > 1
     log.assert_rebuilds(1)
@@ -73,14 +73,14 @@ def test_a_group_of_more_than_a_million_rows_loses_none(tmp_path: Path) -> None:
     rows = snapshots.ROW_GROUP_ROWS + 10
     key, state = KeySchema(pa.schema([("id", pa.int64())])), pa.schema([("n", pa.int8())])
     checkpoint = Checkpoint(LocalDirectory(tmp_path))
-    checkpoint.create(JobCard("0" * 32, "test", 1, {"Large": card_of(key, state)}))
+    checkpoint.create(JobCard("0" * 32, "test", 1, {"Large": card_of("Large", key, state)}))
     ids = pa.array(range(rows), pa.int64())
     hashes = pa.array(np.random.default_rng(1).integers(-(1 << 63), 1 << 63, rows))
     delta = pa.Table.from_arrays(
         [hashes, pa.repeat(False, rows), ids, pa.repeat(pa.scalar(1, pa.int8()), rows)], schema=delta_schema(key, state)
     )
-    record = OperatorRecord((checkpoint.write_delta(1, "Large", 0, delta),), rows, rows, 0)
-    checkpoint.commit(Manifest(1, 0, False, 0, RoutingTable.even(1, 1, 1), {"Large": record}))
+    ref = checkpoint.write_delta(1, "Large", 0, delta)
+    checkpoint.commit(Manifest(1, 0, False, 0, RoutingTable.even(1, 1, 1), {}, {"Large": (ref,)}))
     write_snapshot(checkpoint, 1)
 
     assert rebuild(checkpoint, "Large", 1).num_rows == rows
@@ -92,10 +92,10 @@ def test_a_large_state_is_cut_into_files_that_later_snapshots_keep_apart(
     log = local_log(tmp_path)
     log.commit({"Counts": dict.fromkeys(KEYS, 1)})
     monkeypatch.setattr(snapshots, "FILE_BYTES", 2000)
-    first = write_snapshot(log.checkpoint, 1).operators["Counts"]
+    first = write_snapshot(log.checkpoint, 1).tables["Counts"]
     monkeypatch.undo()
     log.commit({"Counts": {"s1": 2, "new": 1}})
-    second = write_snapshot(log.checkpoint, 2).operators["Counts"]
+    second = write_snapshot(log.checkpoint, 2).tables["Counts"]
 
     for files in (first, second):
         assert len(files) > 2
@@ -110,7 +110,7 @@ def test_a_run_of_groups_that_empties_and_fills_again_is_kept(tmp_path: Path, mo
     monkeypatch.setattr(snapshots, "FILE_BYTES", 2000)
     log = local_log(tmp_path)
     log.commit({"Counts": dict.fromkeys(KEYS, 1)})
-    middle = write_snapshot(log.checkpoint, 1).operators["Counts"][1]
+    middle = write_snapshot(log.checkpoint, 1).tables["Counts"][1]
     gone = [key for key in KEYS if middle.first <= hash_of(key) % 8 <= middle.last]
     log.commit({"Counts": dict.fromkeys(gone)})
     write_snapshot(log.checkpoint, 2)
@@ -129,8 +129,8 @@ def test_an_operator_that_did_nothing_shares_its_files_with_the_snapshot_before(
     log.commit({"A": {"x": 2}})
     second = write_snapshot(log.checkpoint, 2)
 
-    assert second.operators["B"] == first.operators["B"]
-    assert second.operators["A"] != first.operators["A"]
+    assert second.tables["B"] == first.tables["B"]
+    assert second.tables["A"] != first.tables["A"]
     log.assert_rebuilds(2)
 
 
@@ -139,7 +139,7 @@ def test_state_that_is_all_deleted_makes_a_snapshot_of_no_files(tmp_path: Path) 
     log.commit({"Counts": {"a": 1}})
     log.commit({"Counts": {"a": None}})
 
-    assert write_snapshot(log.checkpoint, 2).operators == {"Counts": ()}
+    assert write_snapshot(log.checkpoint, 2).tables == {"Counts": ()}
     log.assert_rebuilds(2)
     log.commit({"Counts": {"a": 5}})
     write_snapshot(log.checkpoint, 3)
@@ -175,12 +175,12 @@ def test_every_type_of_state_comes_back_from_a_snapshot_as_it_was(tmp_path: Path
     dtype, value = TYPES[name]
     key, state = KeySchema(pa.schema([("id", pa.int64())])), pa.schema([("value", dtype)])
     checkpoint = Checkpoint(LocalDirectory(tmp_path))
-    checkpoint.create(JobCard("0" * 32, "test", 4, {"Typed": card_of(key, state)}))
+    checkpoint.create(JobCard("0" * 32, "test", 4, {"Typed": card_of("Typed", key, state)}))
     columns = [pa.array([1, 2]), pa.array([False, False]), pa.array([1, 2]), pa.array([value, None], dtype)]
     delta = pa.Table.from_arrays(columns, schema=delta_schema(key, state))
     for epoch in (1, 2):
-        record = OperatorRecord((checkpoint.write_delta(epoch, "Typed", 0, delta),), 2, 2, 0)
-        checkpoint.commit(Manifest(epoch, epoch, False, 0, RoutingTable.even(1, 4, 1), {"Typed": record}))
+        ref = checkpoint.write_delta(epoch, "Typed", 0, delta)
+        checkpoint.commit(Manifest(epoch, epoch, False, 0, RoutingTable.even(1, 4, 1), {}, {"Typed": (ref,)}))
     from_delta = rebuild(checkpoint, "Typed", 1)
     write_snapshot(checkpoint, 1)
 

@@ -36,7 +36,7 @@ def log(tmp_path: Path) -> WrittenLog:
 
 
 def delta(log: WrittenLog, epoch: int) -> DeltaRef:
-    return log.checkpoint.manifest(epoch).operators["A"].deltas[0]
+    return log.checkpoint.manifest(epoch).tables["A"][0]
 
 
 def test_a_sound_checkpoint_has_no_fault(log: WrittenLog) -> None:
@@ -231,7 +231,7 @@ def test_a_delta_that_only_forgotten_epochs_need_damages_none(log: WrittenLog) -
 
 
 def test_the_remedy_of_a_damaged_snapshot_works(log: WrittenLog) -> None:
-    file = log.checkpoint.snapshot(6).operators["A"][0].file
+    file = log.checkpoint.snapshot(6).tables["A"][0].file
     (root(log) / file).write_bytes(b"")
     report = verify(log.checkpoint)
     assert report.rebuildable == (1, 2, 3, 4, 5)
@@ -247,7 +247,7 @@ def test_the_remedy_of_a_damaged_snapshot_works(log: WrittenLog) -> None:
 
 def test_a_damaged_snapshot_whose_deltas_are_gone_can_only_be_restored(log: WrittenLog) -> None:
     prune(log.checkpoint, 6)
-    (root(log) / log.checkpoint.snapshot(6).operators["A"][0].file).write_bytes(b"")
+    (root(log) / log.checkpoint.snapshot(6).tables["A"][0].file).write_bytes(b"")
 
     (fault,) = verify(log.checkpoint).faults
 

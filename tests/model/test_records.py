@@ -15,16 +15,21 @@ from ferryman._model.records import (
     DeltaRef,
     JobCard,
     Manifest,
-    OperatorCard,
     OperatorRecord,
     RoutingTable,
     Snapshot,
     SnapshotFile,
+    TableCard,
+    Watermarks,
 )
 
 REFS = st.builds(DeltaRef, st.text(), st.integers(0, 63), st.integers(0), st.integers(0), st.text())
-RECORDS = st.builds(
-    OperatorRecord, st.lists(REFS, max_size=3).map(tuple), st.integers(0), st.integers(0), st.integers(0)
+RECORDS = st.builds(OperatorRecord, st.integers(0), st.integers(0), st.integers(0), st.integers(0))
+WATERMARKS = st.builds(
+    Watermarks,
+    st.dictionaries(st.text(), st.integers(), max_size=2),
+    st.none() | st.integers(),
+    st.none() | st.integers(),
 )
 TABLES = st.integers(1, 16).flatmap(
     lambda instances: st.builds(
@@ -47,8 +52,9 @@ MANIFESTS = st.builds(
     st.integers(0),
     TABLES,
     st.dictionaries(st.text(), RECORDS, max_size=3),
+    st.dictionaries(st.text(), st.lists(REFS, max_size=3).map(tuple), max_size=3),
     st.dictionaries(st.text(), JSON, max_size=2),
-    st.none() | st.integers(),
+    WATERMARKS,
     st.lists(JSON, max_size=2).map(tuple),
 )
 
@@ -84,7 +90,7 @@ def test_an_even_table_is_written_as_one_run_per_instance() -> None:
 
 
 def test_a_card_and_a_snapshot_survive_json() -> None:
-    card = JobCard("id", "job", 16, {"A": OperatorCard((("k", "string"),), (("n", "int64"), ("s", "string")), "x")})
+    card = JobCard("id", "job", 16, {"A": TableCard("A", (("k", "string"),), (("n", "int64"), ("s", "string")), "x")})
     file = SnapshotFile("snapshots/x.parquet", 0, 7, 10, 100, "abc")
     snapshot = Snapshot(4, {"A": (file, dataclasses.replace(file, first=8, last=9, bytes=11)), "B": ()})
 

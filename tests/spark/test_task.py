@@ -13,12 +13,13 @@ from ferryman import Operator, Value
 from ferryman._log.checkpoint import Checkpoint, card_of
 from ferryman._log.directory import directory
 from ferryman._model.errors import PinningLost, StaleTask
-from ferryman._model.records import JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._model.records import JobCard, Manifest, RoutingTable
 from ferryman._operator.rows import RowRunner
 from ferryman._routing.tokens import tokens
 from ferryman._spark.home import home
 from ferryman._spark.task import Control, OperatorSpec, run
 from ferryman._state.keys import KeySchema
+from ferryman._state.tables import TableSpec
 
 INPUT = pa.schema([("key", pa.int64()), ("value", pa.float64())])
 OUTPUT = pa.schema([("key", pa.int64()), ("n", pa.int64())])
@@ -36,14 +37,14 @@ class Sum(Operator):
         yield key, self.n
 
 
+KEY = KeySchema(pa.schema([("key", pa.int64())]))
 SPEC = OperatorSpec(
     "Sum",
-    KeySchema(pa.schema([("key", pa.int64())])),
+    KEY,
     INPUT,
-    STATE,
+    (TableSpec("Sum", "Sum", KEY, STATE, "columnar"),),
     OUTPUT,
     RowRunner(Sum, ("key", "value"), STATE, OUTPUT),
-    "columnar",
 )
 
 
@@ -66,7 +67,7 @@ def rows(seed: int, order=None) -> list[pa.RecordBatch]:
 @pytest.fixture
 def place(tmp_path):
     log = Checkpoint(directory(str(tmp_path / "checkpoint")))
-    log.create(JobCard("job", "test", GROUPS, {"Sum": card_of(SPEC.key, STATE)}))
+    log.create(JobCard("job", "test", GROUPS, {"Sum": card_of("Sum", SPEC.key, STATE)}))
     control = Control(
         1,
         "run",
@@ -82,15 +83,14 @@ def place(tmp_path):
 
 
 def commit(log: Checkpoint, epoch: int, ref) -> None:
-    record = OperatorRecord((ref,), 1, 1, 1)
-    log.commit(Manifest(epoch, epoch, False, 0, RoutingTable.even(1, GROUPS, 1), {"Sum": record}))
+    log.commit(Manifest(epoch, epoch, False, 0, RoutingTable.even(1, GROUPS, 1), {}, {"Sum": (ref,)}))
 
 
 def test_a_task_that_runs_twice_writes_the_same_delta(place):
     log, control = place
     _, first = run(SPEC, control, 0, rows(1))
     _, again = run(SPEC, control, 0, rows(1))
-    assert first.delta == again.delta
+    assert first.deltas == again.deltas
     assert len(log.directory.list("deltas")) == 1
 
 
@@ -98,36 +98,35 @@ def test_the_order_the_shuffle_brings_rows_in_does_not_matter(place):
     _, control = place
     out, first = run(SPEC, control, 0, rows(1))
     shuffled, again = run(SPEC, control, 0, rows(1, np.random.default_rng(5).permutation(200)))
-    assert first.delta == again.delta
+    assert first.deltas == again.deltas
     assert shuffled.equals(out)
 
 
 def test_a_task_on_an_empty_home_gives_the_same_as_on_a_full_one(place):
     log, control = place
     _, receipt = run(SPEC, control, 0, rows(1))
-    commit(log, 1, receipt.delta)
-    second = dataclasses.replace(control, epoch=2, newest=(receipt.delta,))
+    commit(log, 1, receipt.deltas["Sum"])
+    second = dataclasses.replace(control, epoch=2, newest={"Sum": (receipt.deltas["Sum"],)})
     out, warm = run(SPEC, second, 0, rows(2))
     shutil.rmtree(home(control.checkpoint, "run", control.home))
     again, cold = run(SPEC, dataclasses.replace(second, run_id="another", newest=None), 0, rows(2))
-    assert warm.delta == cold.delta
+    assert warm.deltas == cold.deltas
     assert again.equals(out)
-    assert cold.advanced == GROUPS
 
 
 def test_a_task_of_an_epoch_that_is_over_is_refused_and_harms_nothing(place):
     log, control = place
     _, one = run(SPEC, control, 0, rows(1))
-    commit(log, 1, one.delta)
-    second = dataclasses.replace(control, epoch=2, newest=(one.delta,))
+    commit(log, 1, one.deltas["Sum"])
+    second = dataclasses.replace(control, epoch=2, newest={"Sum": (one.deltas["Sum"],)})
     _, two = run(SPEC, second, 0, rows(2))
-    commit(log, 2, two.delta)
-    third = dataclasses.replace(control, epoch=3, newest=(two.delta,))
+    commit(log, 2, two.deltas["Sum"])
+    third = dataclasses.replace(control, epoch=3, newest={"Sum": (two.deltas["Sum"],)})
     run(SPEC, third, 0, rows(3))
-    before = log.read_delta(two.delta)
+    before = log.read_delta(two.deltas["Sum"])
     with pytest.raises(StaleTask):
         run(SPEC, second, 0, rows(2))
-    assert log.read_delta(two.delta).equals(before)
+    assert log.read_delta(two.deltas["Sum"]).equals(before)
     _, again = run(SPEC, third, 0, rows(3))
     assert again.keys == 20
 

@@ -81,8 +81,8 @@ def _print_summary(out: Console, found: Description) -> None:
     out.print()
     print_table(
         out,
-        "operators",
-        ["operator", "key", "state", "keys", "keys per group (min/median/max)", "deltas", "snapshots"],
+        "state",
+        ["table", "key", "state", "rows", "rows per group (min/median/max)", "deltas", "snapshots"],
         [
             [
                 one.name,
@@ -93,13 +93,13 @@ def _print_summary(out: Console, found: Description) -> None:
                 size(one.delta_bytes),
                 size(one.snapshot_bytes),
             ]
-            for one in found.operators
+            for one in found.tables
         ],
     )
 
 
 def _print_rows(out: Console, found: Description, operator: str, rows: pa.Table) -> None:
-    total = next(one.rows for one in found.operators if one.name == operator)
+    total = next(one.rows for one in found.tables if one.name == operator)
     title = f"{operator}, epoch {found.epoch}: {rows.num_rows:,} of {total:,} keys"
     print_table(out, title, rows.column_names, [list(row.values()) for row in rows.to_pylist()])
 

@@ -7,23 +7,28 @@ the main copy is at, or, where there is no usable main copy, the checkpoint.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.fold import Groups, fold_deltas, read_chain, rebuild
+from ferryman._log.fold import Groups, base_of, fold, fold_deltas, of_groups, read_snapshot_file
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta, StaleTask
 from ferryman._model.records import DeltaRef
+from ferryman._state.evolve import Evolution
 from ferryman._state.keys import KeySchema
 from ferryman._state.store import Store
 from ferryman._state.store.contract import delta_schema, part_schema
+
+# Deltas of a chain are applied when so many rows have come together.
+APPLY_ROWS = 500_000
 
 
 def advance(
     store: Store,
     checkpoint: Checkpoint,
-    operator: str,
+    table: str,
     groups: Groups,
     to: int,
     *,
@@ -31,6 +36,7 @@ def advance(
     state: pa.Schema,
     total: int,
     newest: Sequence[DeltaRef] | None = None,
+    evolution: Evolution = Evolution(),  # noqa: B008  it is frozen
 ) -> int:
     """Bring the main copies of some key groups to a committed epoch; count the groups that had to move.
 
@@ -46,44 +52,83 @@ def advance(
         return 0
     if (at > to).any():
         raise StaleTask(
-            f"operator {operator!r}: this home is at epoch {at.max()} already, and a task asked for epoch {to}. The "
+            f"table {table!r}: this home is at epoch {at.max()} already, and a task asked for epoch {to}. The "
             "task's epoch is over and its result is not wanted any more; nothing to do."
         )
+    table_of = Columns(table, key, state, total, evolution)
     for epoch in np.unique(at[behind]).tolist():
         some = groups[at == epoch]
         if epoch == to - 1 and newest is not None:
-            delta = _folded([checkpoint.read_delta(ref) for ref in newest], key, state)
-        else:
-            delta = _chain(checkpoint, operator, epoch, to, some, key, state, total)
-        if delta is not None:
-            store.apply(delta, some, to)
-        else:
-            part = rebuild(checkpoint, operator, to, some) if to else part_schema(key, state).empty_table()
-            store.ingest(part, some, to)
+            store.apply(_folded([table_of.read(checkpoint, ref) for ref in newest], table_of), some, to)
+        elif not (0 <= epoch < to and _catch_up(store, checkpoint, table_of, some, epoch, to)):
+            _rebuild(store, checkpoint, table_of, some, to)
     return int(behind.sum())
 
 
-def _folded(deltas: list[pa.Table], key: KeySchema, state: pa.Schema) -> pa.Table:
-    return fold_deltas(deltas, key) if deltas else delta_schema(key, state).empty_table()
+@dataclass(frozen=True)
+class Columns:
+    """The table that is being advanced."""
+
+    name: str
+    key: KeySchema
+    state: pa.Schema
+    groups: int
+    evolution: Evolution
+
+    def read(self, checkpoint: Checkpoint, ref: DeltaRef) -> pa.Table:
+        """Read a delta, as the table is declared now."""
+        return self.evolution.fit(checkpoint.read_delta(ref), delta_schema(self.key, self.state))
 
 
-def _chain(
-    checkpoint: Checkpoint,
-    operator: str,
-    after: int,
-    upto: int,
-    groups: Groups,
-    key: KeySchema,
-    state: pa.Schema,
-    total: int,
-) -> pa.Table | None:
-    """Fold the deltas between two epochs; None where the checkpoint does not hold them all."""
-    if not 0 <= after < upto:
-        return None
+def _folded(deltas: list[pa.Table], table: Columns) -> pa.Table:
+    return fold_deltas(deltas, table.key) if deltas else delta_schema(table.key, table.state).empty_table()
+
+
+def _catch_up(store: Store, checkpoint: Checkpoint, table: Columns, groups: Groups, after: int, to: int) -> bool:
+    """Apply the deltas between two epochs; False where only a snapshot in between can help."""
     try:
-        delta = read_chain(checkpoint, operator, after, upto, groups, key, total)
+        _apply_chain(store, checkpoint, table, groups, after, to)
     except (MissingDelta, CorruptCheckpoint):
-        # Retention forgets old deltas, perhaps just now; where a snapshot covers them they are not needed.
-        # Where none does, rebuilding meets the same file and says so.
-        return None
-    return delta if delta is not None else delta_schema(key, state).empty_table()
+        # Retention forgets old deltas, perhaps just now; where a later snapshot covers them they are not needed.
+        base = checkpoint.snapshot_before(to)
+        if base is None or base.epoch <= after:
+            raise
+        return False
+    return True
+
+
+def _rebuild(store: Store, checkpoint: Checkpoint, table: Columns, groups: Groups, to: int) -> None:
+    """Make mains anew: from the snapshot before the epoch, file by file, and the deltas since."""
+    while True:
+        snapshots = checkpoint.snapshots()
+        try:
+            base, after = base_of(checkpoint, to)
+            left = groups
+            for one in base.tables.get(table.name, ()) if base else ():
+                held = (left >= one.first) & (left <= one.last)
+                if held.any():
+                    part = read_snapshot_file(checkpoint, one, left[held])
+                    part = fold(part, None, table.key, table.state, table.evolution)
+                    store.ingest(part, left[held], after)
+                    left = left[~held]
+            store.ingest(part_schema(table.key, table.state).empty_table(), left, after)
+            _apply_chain(store, checkpoint, table, groups, after, to)
+            return
+        except MissingDelta:
+            # The retention may have replaced what we were reading; then there is a newer snapshot to begin with.
+            if checkpoint.snapshots() == snapshots:
+                raise
+
+
+def _apply_chain(store: Store, checkpoint: Checkpoint, table: Columns, groups: Groups, after: int, to: int) -> None:
+    """Apply deltas in runs of many rows, so that neither the number of epochs nor the memory grows with the chain."""
+    held: list[pa.Table] = []
+    for epoch in range(after + 1, to + 1):
+        manifest = checkpoint.own_manifest(epoch)
+        owners = np.unique(np.asarray(manifest.routing.owner)[groups])
+        for ref in manifest.tables.get(table.name, ()):
+            if ref.instance in owners:
+                held.append(of_groups(table.read(checkpoint, ref), groups, table.groups))
+        if epoch == to or sum(one.num_rows for one in held) >= APPLY_ROWS:
+            store.apply(_folded(held, table), groups, epoch)
+            held = []

@@ -4,8 +4,8 @@ The layout is an open format, described in docs/checkpoint-format.md:
 
     ferryman.json                                   the job's card
     manifests/000000000042.json                     epoch 42 is committed, and this belongs to it
-    deltas/000000000042-<operator>-<instance>-<checksum>.arrow
-    snapshots/000000000040.json, 000000000040-<operator>-<first group>-<checksum>.parquet
+    deltas/000000000042-<table>-<instance>-<checksum>.arrow
+    snapshots/000000000040.json, 000000000040-<table>-<first group>-<checksum>.parquet
     intent.json                                     the silent epoch under way, if any
     spark/                                          Spark's own checkpoint: offsets and commits
 
@@ -33,7 +33,8 @@ from ferryman._model.errors import (
     MissingDelta,
     NewerFormat,
 )
-from ferryman._model.records import FORMAT, DeltaRef, JobCard, Manifest, OperatorCard, Snapshot
+from ferryman._model.records import FORMAT, DeltaRef, JobCard, Manifest, Snapshot, TableCard
+from ferryman._state.evolve import Evolution
 from ferryman._state.keys import KeySchema
 
 CARD = "ferryman.json"
@@ -62,19 +63,36 @@ def decode_schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def card_of(key: KeySchema, state: pa.Schema) -> OperatorCard:
-    """Describe an operator's columns."""
+def card_of(operator: str, key: KeySchema, state: pa.Schema, evolution: Evolution | None = None) -> TableCard:
+    """Describe a table's columns."""
     names = [tuple((field.name, str(field.type)) for field in schema) for schema in (key.fields, state)]
-    return OperatorCard(names[0], names[1], encode_schema(pa.schema([*key.fields, *state])))
+    evolution = evolution or Evolution()
+    defaults = ""
+    if evolution.defaults is not None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, evolution.defaults.schema) as writer:
+            writer.write_table(evolution.defaults)
+        defaults = base64.b64encode(sink.getvalue()).decode()
+    schema = encode_schema(pa.schema([*key.fields, *state]))
+    return TableCard(operator, names[0], names[1], schema, key.entries, defaults, dict(evolution.aliases))
 
 
-def schemas_of(card: OperatorCard) -> tuple[KeySchema, pa.Schema]:
-    """Give back the key and state schemas of an operator's card."""
+def schemas_of(card: TableCard) -> tuple[KeySchema, pa.Schema]:
+    """Give back the key and state schemas of a table's card."""
     fields = list(decode_schema(card.schema))
-    return KeySchema(pa.schema(fields[: len(card.key)])), pa.schema(fields[len(card.key) :])
+    return KeySchema(pa.schema(fields[: len(card.key)]), card.entries), pa.schema(fields[len(card.key) :])
 
 
-def same_columns(one: OperatorCard, other: OperatorCard) -> bool:
+def evolution_of(card: TableCard) -> Evolution:
+    """Give back how files of earlier declarations of a table are read."""
+    defaults = None
+    if card.defaults:
+        with pa.ipc.open_stream(pa.py_buffer(base64.b64decode(card.defaults))) as reader:
+            defaults = reader.read_all()
+    return Evolution(defaults, card.aliases)
+
+
+def same_columns(one: TableCard, other: TableCard) -> bool:
     """Tell whether two cards describe the same columns; the bytes of a schema may differ between versions of Arrow."""
     return (one.key, one.state) == (other.key, other.state) and decode_schema(one.schema).equals(
         decode_schema(other.schema)
@@ -181,14 +199,14 @@ class Checkpoint:
 
     # -- deltas ----------------------------------------------------------------------------------
 
-    def write_delta(self, epoch: int, operator: str, instance: int, delta: pa.Table) -> DeltaRef:
+    def write_delta(self, epoch: int, table: str, instance: int, delta: pa.Table) -> DeltaRef:
         """Publish the delta of one instance; writing it twice is writing it once."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, delta.schema) as writer:
             writer.write_table(delta)
         data = sink.getvalue()
         digest = checksum(data)
-        name = f"deltas/{epoch:012d}-{operator}-{instance}-{digest}.arrow"
+        name = f"deltas/{epoch:012d}-{table}-{instance}-{digest}.arrow"
         self.directory.write(name, data)
         return DeltaRef(name, instance, delta.num_rows, data.size, digest)
 
@@ -279,10 +297,9 @@ class Checkpoint:
         )
 
 
-def chain(checkpoint: Checkpoint, operator: str, after: int, upto: int) -> Iterator[tuple[Manifest, DeltaRef]]:
-    """List the deltas of an operator in the epochs after one and up to another, oldest first."""
+def chain(checkpoint: Checkpoint, table: str, after: int, upto: int) -> Iterator[tuple[Manifest, DeltaRef]]:
+    """List the deltas of a table in the epochs after one and up to another, oldest first."""
     for epoch in range(after + 1, upto + 1):
         manifest = checkpoint.own_manifest(epoch)
-        record = manifest.operators.get(operator)
-        for ref in record.deltas if record else ():
+        for ref in manifest.tables.get(table, ()):
             yield manifest, ref

@@ -1,4 +1,4 @@
-"""Compare snapshots with what the deltas fold to: one fold forward over the whole chain of an operator."""
+"""Compare snapshots with what the deltas fold to: one fold forward over the whole chain of a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ferryman._state.keys import KeySchema, distinct
 def snapshots_that_differ(
     checkpoint: Checkpoint, timeline: Timeline, columns: Mapping[str, Columns], advance: Callable[[int], None]
 ) -> list[tuple[str, int]]:
-    """List the snapshots, as (operator, epoch), that are not the fold of everything before them.
+    """List the snapshots, as (table, epoch), that are not the fold of everything before them.
 
     Parameters
     ----------
@@ -27,13 +27,13 @@ def snapshots_that_differ(
         Called with the bytes of every file that was folded.
     """
     differing = []
-    for operator, mine in columns.items():
-        runs = runs_of_groups(mine.groups, _most_rows(timeline, operator))
+    for table, mine in columns.items():
+        runs = runs_of_groups(mine.groups, _most_rows(timeline, table))
         found: set[int] = set()
         for groups in runs:
-            chain = _Chain(checkpoint, timeline, operator, mine, groups, advance, len(runs))
+            chain = _Chain(checkpoint, timeline, table, mine, groups, advance, len(runs))
             found |= chain.walk()
-        differing += [(operator, epoch) for epoch in sorted(found)]
+        differing += [(table, epoch) for epoch in sorted(found)]
     return differing
 
 
@@ -59,22 +59,22 @@ def _same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
     return bool(pa.types.is_nested(one.type)) and repr(one.to_pylist()) == repr(other.to_pylist())
 
 
-def _most_rows(timeline: Timeline, operator: str) -> int:
-    """Give a bound of the rows the operator has had at any kept epoch."""
-    snapshots = [sum(one.rows for one in lists.operators.get(operator, ())) for lists in timeline.lists.values()]
+def _most_rows(timeline: Timeline, table: str) -> int:
+    """Give a bound of the rows the table has had at any kept epoch."""
+    snapshots = [sum(one.rows for one in lists.tables.get(table, ())) for lists in timeline.lists.values()]
     newest = max(timeline.lists, default=0)
-    later = sum(ref.rows for manifest, name, ref in timeline.deltas() if name == operator and manifest.epoch > newest)
+    later = sum(ref.rows for manifest, name, ref in timeline.deltas() if name == table and manifest.epoch > newest)
     return max(snapshots, default=0) + later
 
 
 class _Chain:
-    """The deltas of an operator in some key groups, folded from the first base to the newest epoch."""
+    """The deltas of a table in some key groups, folded from the first base to the newest epoch."""
 
     def __init__(
         self,
         checkpoint: Checkpoint,
         timeline: Timeline,
-        operator: str,
+        table: str,
         columns: Columns,
         groups: Groups | None,
         advance: Callable[[int], None],
@@ -82,7 +82,7 @@ class _Chain:
     ) -> None:
         self._checkpoint = checkpoint
         self._timeline = timeline
-        self._operator = operator
+        self._table = table
         self._columns = columns
         self._groups = groups
         self._advance = advance
@@ -113,18 +113,19 @@ class _Chain:
         return differing
 
     def _take(self, epoch: int) -> None:
-        record = self._timeline.manifests[epoch].operators.get(self._operator)
-        for ref in record.deltas if record else ():
-            self._pending.append(of_groups(self._checkpoint.read_delta(ref), self._groups, self._columns.groups))
+        for ref in self._timeline.manifests[epoch].tables.get(self._table, ()):
+            self._pending.append(
+                of_groups(self._columns.read(self._checkpoint, ref), self._groups, self._columns.groups)
+            )
             self._advance(ref.bytes // self._passes)
         if sum(delta.num_rows for delta in self._pending) > RUN_ROWS:
             self._folded()
 
     def _snapshot(self, epoch: int) -> pa.Table:
         snapshot = self._timeline.lists[epoch]
-        size = sum(one.bytes for one in snapshot.operators.get(self._operator, ()))
+        size = sum(one.bytes for one in snapshot.tables.get(self._table, ()))
         self._advance(size // self._passes)
-        part = read_snapshot(self._checkpoint, snapshot, self._operator, self._groups)
+        part = read_snapshot(self._checkpoint, snapshot, self._table, self._groups, self._columns.card)
         return fold(part, None, self._columns.key, self._columns.state)
 
     def _folded(self) -> pa.Table:

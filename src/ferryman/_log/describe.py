@@ -1,4 +1,4 @@
-"""Describe a checkpoint: whose it is, which epochs it keeps, and what state each operator has."""
+"""Describe a checkpoint: whose it is, which epochs it keeps, and what each table of its state holds."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pyarrow as pa
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.fold import rebuild, runs_of_groups
 from ferryman._model.errors import ForeignCheckpoint
-from ferryman._model.records import JobCard, Manifest, OperatorCard, Snapshot
+from ferryman._model.records import JobCard, Manifest, Snapshot, TableCard
 from ferryman._state.store.contract import HASH
 
 
 @dataclass(frozen=True)
-class OperatorState:
-    """Say what state an operator has.
+class TableState:
+    """Say what a table of an operator's state holds.
 
     Attributes
     ----------
     key, state
         Its columns, as (name, Arrow type).
     rows
-        How many keys have state.
+        How many rows it has: keys, or entries of keys.
     groups
         How many of them each key group has.
     delta_bytes, snapshot_bytes
@@ -33,6 +33,7 @@ class OperatorState:
     """
 
     name: str
+    operator: str
     key: tuple[tuple[str, str], ...]
     state: tuple[tuple[str, str], ...]
     rows: int
@@ -77,12 +78,12 @@ class Description:
     offsets: tuple[Any, ...]
     instances: int
     routing_version: int
-    operators: tuple[OperatorState, ...]
+    tables: tuple[TableState, ...]
 
     def json(self) -> dict[str, Any]:
         """Write the description as JSON values."""
         raw = asdict(self)
-        for one, written in zip(self.operators, raw["operators"], strict=True):
+        for one, written in zip(self.tables, raw["tables"], strict=True):
             written["keys_per_group"] = {**one.spread(), "groups": written.pop("groups")}
         return raw
 
@@ -112,64 +113,63 @@ def describe(checkpoint: Checkpoint, epoch: int | None = None) -> Description:
         manifest.routing.instances if manifest else 0,
         manifest.routing.version if manifest else 0,
         tuple(
-            _operator(checkpoint, card, name, one, epoch, list(manifests.values()), snapshots)
-            for name, one in card.operators.items()
+            _table(checkpoint, card, name, one, epoch, list(manifests.values()), snapshots)
+            for name, one in card.tables.items()
         ),
     )
 
 
-def first_rows(checkpoint: Checkpoint, operator: str, epoch: int, limit: int) -> pa.Table:
-    """Give the first rows of an operator's state in the order of the key: key columns, then state columns."""
+def first_rows(checkpoint: Checkpoint, table: str, epoch: int, limit: int) -> pa.Table:
+    """Give the first rows of a table's state in the order of the key: key columns, then state columns."""
     card = checkpoint.job_card()
-    if operator not in card.operators:
+    if table not in card.tables:
         raise ForeignCheckpoint(
-            f"{checkpoint.directory.uri} has no operator {operator!r}; it has: {', '.join(sorted(card.operators))}. "
+            f"{checkpoint.directory.uri} has no table {table!r}; it has: {', '.join(sorted(card.tables))}. "
             "Check the name."
         )
-    order = [(name, "ascending") for name, _ in card.operators[operator].key]
+    order = [(name, "ascending") for name, _ in card.tables[table].key]
     best: pa.Table | None = None
-    for part in _parts(checkpoint, card, operator, epoch):
+    for part in _parts(checkpoint, card, table, epoch):
         rows = part.drop_columns([HASH])
         best = (rows if best is None else pa.concat_tables([best, rows])).sort_by(order).slice(0, limit)
     assert best is not None, "there is at least one run of groups"
     return best
 
 
-def _operator(
+def _table(
     checkpoint: Checkpoint,
     card: JobCard,
     name: str,
-    columns: OperatorCard,
+    columns: TableCard,
     epoch: int,
     manifests: list[Manifest],
     snapshots: list[Snapshot],
-) -> OperatorState:
+) -> TableState:
     held = np.zeros(card.groups, np.int64)
     for part in _parts(checkpoint, card, name, epoch):
         held += np.bincount(np.mod(part.column(HASH).to_numpy(), card.groups), minlength=card.groups)
-    records = [manifest.operators[name] for manifest in manifests if name in manifest.operators]
     # A snapshot shares the files of the one before where nothing changed in between.
-    files = {one.file: one.bytes for snapshot in snapshots for one in snapshot.operators.get(name, ())}
-    return OperatorState(
+    files = {one.file: one.bytes for snapshot in snapshots for one in snapshot.tables.get(name, ())}
+    return TableState(
         name,
+        columns.operator,
         columns.key,
         columns.state,
         int(held.sum()),
         tuple(held.tolist()),
-        sum(ref.bytes for record in records for ref in record.deltas),
+        sum(ref.bytes for manifest in manifests for ref in manifest.tables.get(name, ())),
         sum(files.values()),
     )
 
 
-def _parts(checkpoint: Checkpoint, card: JobCard, operator: str, epoch: int) -> Iterator[pa.Table]:
-    """Rebuild an operator's state run by run of key groups, so that memory does not follow the whole of it."""
+def _parts(checkpoint: Checkpoint, card: JobCard, table: str, epoch: int) -> Iterator[pa.Table]:
+    """Rebuild a table's state run by run of key groups, so that memory does not follow the whole of it."""
     base = checkpoint.snapshot_before(epoch)
-    rows = sum(one.rows for one in base.operators.get(operator, ())) if base else 0
+    rows = sum(one.rows for one in base.tables.get(table, ())) if base else 0
     for number in range((base.epoch if base else 0) + 1, epoch + 1):
-        record = checkpoint.manifest(number).operators.get(operator)
-        rows += sum(ref.rows for ref in record.deltas) if record else 0
+        rows += sum(ref.rows for ref in checkpoint.manifest(number).tables.get(table, ()))
     for groups in runs_of_groups(card.groups, rows):
-        yield rebuild(checkpoint, operator, epoch, groups)
+        yield rebuild(checkpoint, table, epoch, groups)
 
 
 def _offsets(manifests: dict[int, Manifest], epoch: int) -> tuple[Any, ...]:

@@ -7,16 +7,16 @@ another key group, a key that appears twice, a schema that is not the card's. Bo
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ferryman._log.checkpoint import Checkpoint, schemas_of
+from ferryman._log.checkpoint import Checkpoint, evolution_of, schemas_of
 from ferryman._log.fold import GROUPS_KEY, keys_of
 from ferryman._model.errors import FerrymanError, MissingDelta
-from ferryman._model.records import DeltaRef, OperatorCard, RoutingTable, SnapshotFile
+from ferryman._model.records import DeltaRef, RoutingTable, SnapshotFile, TableCard
 from ferryman._state.keys import KeySchema, distinct
 from ferryman._state.store.contract import DELETED, HASH, delta_schema, part_schema
 
@@ -29,24 +29,33 @@ class Unsound(Exception):
 
 @dataclass(frozen=True)
 class Columns:
-    """What the files of an operator must look like."""
+    """What the files of a table must look like."""
 
+    card: TableCard
     key: KeySchema
     state: pa.Schema
-    delta: pa.Schema
-    part: pa.Schema
+    deltas: tuple[pa.Schema, ...]
+    parts: tuple[pa.Schema, ...]
     groups: int
 
     @classmethod
-    def of(cls, card: OperatorCard, groups: int) -> Columns:
-        """Derive it from an operator's card."""
+    def of(cls, card: TableCard, groups: int) -> Columns:
+        """Derive it from a table's card: the schema it has now, and those it had before."""
         key, state = schemas_of(card)
-        part = part_schema(key, state)
-        # Some types come back from Parquet as a neighbour, so ask Parquet what to expect.
-        sink = pa.BufferOutputStream()
-        pq.write_table(part.empty_table(), sink)
-        read = pq.read_schema(pa.BufferReader(sink.getvalue())).remove_metadata()
-        return cls(key, state, delta_schema(key, state), read, groups)
+        states = [schemas_of(replace(card, schema=one))[1] for one in (card.schema, *card.earlier)]
+        deltas = tuple(delta_schema(key, one) for one in states)
+        return cls(card, key, state, deltas, tuple(_as_read(part_schema(key, one)) for one in states), groups)
+
+    def read(self, checkpoint: Checkpoint, ref: DeltaRef) -> pa.Table:
+        """Read a delta, as the table is declared now."""
+        return evolution_of(self.card).fit(checkpoint.read_delta(ref), self.deltas[0])
+
+
+def _as_read(part: pa.Schema) -> pa.Schema:
+    # Some types come back from Parquet as a neighbour, so ask Parquet what to expect.
+    sink = pa.BufferOutputStream()
+    pq.write_table(part.empty_table(), sink)
+    return pq.read_schema(pa.BufferReader(sink.getvalue())).remove_metadata()
 
 
 def examine_delta(
@@ -59,7 +68,7 @@ def examine_delta(
     routing
         The routing table of its epoch.
     columns
-        What its operator's files look like; without it, only checksum and readability are examined.
+        What its table's files look like; without it, only checksum and readability are examined.
     """
     try:
         data = _sound_bytes(checkpoint, ref)
@@ -72,7 +81,7 @@ def examine_delta(
         _expect_rows(rows, ref.rows)
         if columns is None or routing is None:
             return None
-        groups = _examine_rows(rows, columns.delta, columns)
+        groups = _examine_rows(rows, columns.deltas, columns)
         owners = np.array(routing.owner)[groups]
         foreign = np.unique(groups[owners != ref.instance])
         if len(foreign):
@@ -99,7 +108,7 @@ def examine_snapshot_file(checkpoint: Checkpoint, one: SnapshotFile, columns: Co
         _expect_rows(rows, one.rows)
         if columns is None:
             return None
-        groups = _examine_rows(rows, columns.part, columns)
+        groups = _examine_rows(rows, columns.parts, columns)
         stated = np.repeat(np.array(held, np.int64), [part.num_rows for part in parts]) if parts else groups
         if len(held) != len(parts) or not np.array_equal(groups, stated):
             raise Unsound(f"does not hold the key groups that its {GROUPS_KEY.decode()} names, row group by row group")
@@ -129,10 +138,13 @@ def _expect_rows(rows: pa.Table, expected: int) -> None:
         raise Unsound(f"has {rows.num_rows} rows instead of {expected}")
 
 
-def _examine_rows(rows: pa.Table, schema: pa.Schema, columns: Columns) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _examine_rows(
+    rows: pa.Table, schemas: tuple[pa.Schema, ...], columns: Columns
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Check the rows themselves and give their key groups."""
     found = rows.schema.remove_metadata()
-    if found != schema:
+    if found not in schemas:
+        schema = schemas[0]
         wrong = [each.name for each in schema if each.name not in found.names or found.field(each.name) != each]
         extra = [name for name in found.names if name not in schema.names]
         raise Unsound(f"does not fit the job's card: columns {', '.join(wrong + extra) or 'in another order'}")

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ferryman._log.checkpoint import Checkpoint, chain, schemas_of
+from ferryman._log.checkpoint import Checkpoint, chain, evolution_of, schemas_of
 from ferryman._model.errors import ForeignCheckpoint, MissingDelta
-from ferryman._model.records import Snapshot, SnapshotFile
+from ferryman._model.records import JobCard, Snapshot, SnapshotFile, TableCard
+from ferryman._state.evolve import Evolution
 from ferryman._state.keys import Keys, KeySchema, last
-from ferryman._state.store.contract import DELETED, HASH, part_schema
+from ferryman._state.store.contract import DELETED, HASH, delta_schema, part_schema
 
 GROUPS_KEY = b"ferryman.groups"
 RUN_ROWS = 4 << 20
@@ -57,14 +58,17 @@ def fold_deltas(deltas: Sequence[pa.Table], key: KeySchema) -> pa.Table:
     return rows.take(pa.array(last(keys_of(rows, key))))
 
 
-def fold(part: pa.Table | None, delta: pa.Table | None, key: KeySchema, state: pa.Schema) -> pa.Table:
+def fold(
+    part: pa.Table | None,
+    delta: pa.Table | None,
+    key: KeySchema,
+    state: pa.Schema,
+    evolution: Evolution = Evolution(),  # noqa: B008  it is frozen
+) -> pa.Table:
     """Fold a delta into a part: the state after it."""
     schema = part_schema(key, state)
-    if part is None:
-        part = schema.empty_table()
-    elif part.schema != schema:
-        # Parquet has no seconds, for one: what was read from a snapshot may be of a neighbouring type.
-        part = part.cast(schema)
+    # Parquet has no seconds, for one: what was read from a snapshot may be of a neighbouring type.
+    part = schema.empty_table() if part is None else evolution.fit(part, schema)
     if delta is None or delta.num_rows == 0:
         return part
     index = 1
@@ -83,45 +87,33 @@ def read_snapshot_file(checkpoint: Checkpoint, one: SnapshotFile, groups: Groups
     return rows.replace_schema_metadata(None)
 
 
-def read_snapshot(checkpoint: Checkpoint, snapshot: Snapshot, operator: str, groups: Groups | None) -> pa.Table | None:
-    """Read the rows of some key groups of an operator from a snapshot; None where it has none."""
+def read_snapshot(
+    checkpoint: Checkpoint, snapshot: Snapshot, table: str, groups: Groups | None, card: TableCard
+) -> pa.Table | None:
+    """Read the rows of some key groups of a table from a snapshot; None where it has none."""
+    schema, evolution = part_schema(*schemas_of(card)), evolution_of(card)
     parts = []
-    for one in snapshot.operators.get(operator, ()):
+    for one in snapshot.tables.get(table, ()):
         if groups is None or bool(((groups >= one.first) & (groups <= one.last)).any()):
-            parts.append(read_snapshot_file(checkpoint, one, groups))
+            parts.append(evolution.fit(read_snapshot_file(checkpoint, one, groups), schema))
     return pa.concat_tables(parts).combine_chunks() if parts else None
 
 
 def read_chain(
-    checkpoint: Checkpoint, operator: str, after: int, upto: int, groups: Groups | None, key: KeySchema, total: int
+    checkpoint: Checkpoint, table: str, after: int, upto: int, groups: Groups | None, card: JobCard
 ) -> pa.Table | None:
-    """Read and fold the deltas of an operator after one epoch and up to another."""
+    """Read and fold the deltas of a table after one epoch and up to another."""
+    key, state = schemas_of(card.tables[table])
+    evolution, schema = evolution_of(card.tables[table]), delta_schema(key, state)
     deltas = [
-        of_groups(checkpoint.read_delta(ref), groups, total) for _, ref in chain(checkpoint, operator, after, upto)
+        of_groups(evolution.fit(checkpoint.read_delta(ref), schema), groups, card.groups)
+        for _, ref in chain(checkpoint, table, after, upto)
     ]
     return fold_deltas(deltas, key) if deltas else None
 
 
-def rebuild(checkpoint: Checkpoint, operator: str, epoch: int, groups: Groups | None = None) -> pa.Table:
-    """Rebuild an operator's state as of a committed epoch, from the checkpoint directory alone."""
-    while True:
-        snapshots = checkpoint.snapshots()
-        try:
-            return _rebuild(checkpoint, operator, epoch, groups)
-        except MissingDelta:
-            # The retention may have replaced what we were reading; then there is a newer snapshot to begin with.
-            if checkpoint.snapshots() == snapshots:
-                raise
-
-
-def _rebuild(checkpoint: Checkpoint, operator: str, epoch: int, groups: Groups | None) -> pa.Table:
-    card = checkpoint.card()
-    if card is None or operator not in card.operators:
-        known = ", ".join(sorted(card.operators)) if card else "none"
-        raise ForeignCheckpoint(
-            f"{checkpoint.directory.uri} has no operator {operator!r}; it has: {known}. Check the name."
-        )
-    key, state = schemas_of(card.operators[operator])
+def base_of(checkpoint: Checkpoint, epoch: int) -> tuple[Snapshot | None, int]:
+    """Give the snapshot that an epoch is rebuilt from, if there is one, and the epoch after which deltas are needed."""
     base = checkpoint.snapshot_before(epoch)
     after = base.epoch if base else 0
     if epoch > after:
@@ -132,6 +124,28 @@ def _rebuild(checkpoint: Checkpoint, operator: str, epoch: int, groups: Groups |
                 f"{after + 1} to {epoch}, and the manifests kept are {kept[:1] or 'none'} to {kept[-1:] or 'none'}."
                 " Ask for an epoch inside the retention."
             )
-    part = read_snapshot(checkpoint, base, operator, groups) if base else None
-    delta = read_chain(checkpoint, operator, after, epoch, groups, key, card.groups)
-    return fold(part, delta, key, state)
+    return base, after
+
+
+def rebuild(checkpoint: Checkpoint, table: str, epoch: int, groups: Groups | None = None) -> pa.Table:
+    """Rebuild a table's state as of a committed epoch, from the checkpoint directory alone."""
+    while True:
+        snapshots = checkpoint.snapshots()
+        try:
+            return _rebuild(checkpoint, table, epoch, groups)
+        except MissingDelta:
+            # The retention may have replaced what we were reading; then there is a newer snapshot to begin with.
+            if checkpoint.snapshots() == snapshots:
+                raise
+
+
+def _rebuild(checkpoint: Checkpoint, table: str, epoch: int, groups: Groups | None) -> pa.Table:
+    card = checkpoint.card()
+    if card is None or table not in card.tables:
+        known = ", ".join(sorted(card.tables)) if card else "none"
+        raise ForeignCheckpoint(f"{checkpoint.directory.uri} has no table {table!r}; it has: {known}. Check the name.")
+    key, state = schemas_of(card.tables[table])
+    base, after = base_of(checkpoint, epoch)
+    part = read_snapshot(checkpoint, base, table, groups, card.tables[table]) if base else None
+    delta = read_chain(checkpoint, table, after, epoch, groups, card)
+    return fold(part, delta, key, state, evolution_of(card.tables[table]))

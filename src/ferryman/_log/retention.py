@@ -26,7 +26,7 @@ def prune(checkpoint: Checkpoint, oldest: int) -> int:
         one.file
         for epoch in snapshots
         if epoch >= base
-        for ones in checkpoint.snapshot(epoch).operators.values()
+        for ones in checkpoint.snapshot(epoch).tables.values()
         for one in ones
     }
     lists = [f"snapshots/{epoch:012d}.json" for epoch in snapshots if epoch < base]

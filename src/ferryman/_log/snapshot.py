@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ferryman._log.checkpoint import Checkpoint, checksum, schemas_of
+from ferryman._log.checkpoint import Checkpoint, checksum, evolution_of, schemas_of
 from ferryman._log.fold import GROUPS_KEY, fold, of_groups, read_chain, read_snapshot_file
 from ferryman._model.records import JobCard, Snapshot, SnapshotFile
 from ferryman._state.store.contract import HASH, part_schema
@@ -25,7 +25,7 @@ FILE_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
 
 
-def _write_file(checkpoint: Checkpoint, epoch: int, operator: str, rows: pa.Table, total: int) -> SnapshotFile:
+def _write_file(checkpoint: Checkpoint, epoch: int, table: str, rows: pa.Table, total: int) -> SnapshotFile:
     groups = np.mod(rows.column(HASH).to_numpy(), total)
     order = np.argsort(groups, kind="stable")
     rows, groups = rows.take(pa.array(order)), groups[order]
@@ -42,7 +42,7 @@ def _write_file(checkpoint: Checkpoint, epoch: int, operator: str, rows: pa.Tabl
             writer.write_table(rows.slice(start, end - start).replace_schema_metadata(schema.metadata))
     data = sink.getvalue()
     digest = checksum(data)
-    name = f"snapshots/{epoch:012d}-{operator}-{int(held[0]):05d}-{digest}.parquet"
+    name = f"snapshots/{epoch:012d}-{table}-{int(held[0]):05d}-{digest}.parquet"
     checkpoint.directory.write(name, data)
     return SnapshotFile(name, int(held[0]), int(held[-1]), rows.num_rows, data.size, digest)
 
@@ -59,13 +59,13 @@ def _runs(rows: pa.Table, first: int, last: int, total: int) -> list[pa.Table]:
     return _runs(low, first, middle, total) + _runs(high, middle + 1, last, total)
 
 
-def _operator(
-    checkpoint: Checkpoint, card: JobCard, operator: str, base: Snapshot | None, epoch: int
+def _table(
+    checkpoint: Checkpoint, card: JobCard, table: str, base: Snapshot | None, epoch: int
 ) -> tuple[SnapshotFile, ...]:
-    key, state = schemas_of(card.operators[operator])
+    key, state = schemas_of(card.tables[table])
     after = base.epoch if base else 0
-    delta = read_chain(checkpoint, operator, after, epoch, None, key, card.groups)
-    before = base.operators.get(operator, ()) if base else ()
+    delta = read_chain(checkpoint, table, after, epoch, None, card)
+    before = base.tables.get(table, ()) if base else ()
     if delta is None:
         return before
     # The run of groups each earlier file answers for; together they cover all groups without overlap.
@@ -76,10 +76,10 @@ def _operator(
         part = (
             read_snapshot_file(checkpoint, before[position], None) if before else part_schema(key, state).empty_table()
         )
-        folded = fold(part, of_groups(delta, groups, card.groups), key, state)
+        folded = fold(part, of_groups(delta, groups, card.groups), key, state, evolution_of(card.tables[table]))
         for rows in _runs(folded, first, end - 1, card.groups):
             reach("snapshot")
-            written.append(_write_file(checkpoint, epoch, operator, rows, card.groups))
+            written.append(_write_file(checkpoint, epoch, table, rows, card.groups))
     return tuple(written)
 
 
@@ -88,7 +88,7 @@ def write_snapshot(checkpoint: Checkpoint, epoch: int) -> Snapshot:
     card = checkpoint.card()
     assert card is not None, "a snapshot is only asked of a checkpoint that has epochs"
     base = checkpoint.snapshot_before(epoch)
-    files = {name: _operator(checkpoint, card, name, base, epoch) for name in card.operators}
+    files = {name: _table(checkpoint, card, name, base, epoch) for name, one in card.tables.items() if not one.dropped}
     snapshot = Snapshot(epoch, files)
     checkpoint.publish_snapshot(snapshot)
     return snapshot

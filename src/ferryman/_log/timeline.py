@@ -87,18 +87,18 @@ class Timeline:
         return base if sound and all(self.folds(epoch) for epoch in range(base + 1, snapshot + 1)) else None
 
     def deltas(self) -> Iterator[tuple[Manifest, str, DeltaRef]]:
-        """List every delta named, oldest first, with its operator."""
+        """List every delta named, oldest first, with its table."""
         for manifest in self.manifests.values():
-            for operator, record in manifest.operators.items():
-                for ref in record.deltas:
-                    yield manifest, operator, ref
+            for table, refs in manifest.tables.items():
+                for ref in refs:
+                    yield manifest, table, ref
 
     def snapshot_files(self) -> Iterator[tuple[Snapshot, str, SnapshotFile]]:
-        """List every file of a snapshot named, oldest first, with its operator; snapshots may share files."""
+        """List every file of a snapshot named, oldest first, with its table; snapshots may share files."""
         for snapshot in self.lists.values():
-            for operator, files in snapshot.operators.items():
+            for table, files in snapshot.tables.items():
                 for one in files:
-                    yield snapshot, operator, one
+                    yield snapshot, table, one
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -148,11 +148,11 @@ class Timeline:
             except (FerrymanError, OSError):
                 self._wrong("snapshot", epoch, "is truncated or altered")
                 continue
-            runs = [[(one.first, one.last) for one in files] for files in snapshot.operators.values()]
+            runs = [[(one.first, one.last) for one in files] for files in snapshot.tables.values()]
             if snapshot.epoch != epoch:
                 self._wrong("snapshot", epoch, f"is the list of another snapshot, of epoch {snapshot.epoch}")
-            elif card is not None and (unknown := set(snapshot.operators) - set(card.operators)):
-                self._wrong("snapshot", epoch, f"names operators that the job does not have: {_names(unknown)}")
+            elif card is not None and (unknown := set(snapshot.tables) - set(card.tables)):
+                self._wrong("snapshot", epoch, f"names tables that the job does not have: {_names(unknown)}")
             elif any(low > high for run in runs for low, high in run) or any(
                 before[1] >= after[0] for run in runs for before, after in itertools.pairwise(run)
             ):
@@ -184,13 +184,13 @@ def _nonsense(manifest: Manifest, epoch: int, batch: int, card: JobCard | None) 
         return f"covers Spark's micro-batch {manifest.batch}, but an earlier epoch covers {batch}"
     if not all(0 <= owner < routing.instances for owner in routing.owner):
         return f"has a routing table that names instances beyond its {routing.instances}"
-    for operator, record in manifest.operators.items():
-        instances = [ref.instance for ref in record.deltas]
+    for table, refs in manifest.tables.items():
+        instances = [ref.instance for ref in refs]
         if len(set(instances)) != len(instances):
-            return f"names two deltas of one instance of operator {operator!r}"
+            return f"names two deltas of one instance of table {table!r}"
     if card is not None:
-        if unknown := set(manifest.operators) - set(card.operators):
-            return f"names operators that the job does not have: {_names(unknown)}"
+        if unknown := set(manifest.tables) - set(card.tables):
+            return f"names tables that the job does not have: {_names(unknown)}"
         if len(routing.owner) != card.groups:
             return f"has a routing table of {len(routing.owner)} key groups, and the job has {card.groups}"
     return None

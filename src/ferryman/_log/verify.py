@@ -131,15 +131,15 @@ class _Verification:
         refs = {ref.file: ref.bytes for _, _, ref in timeline.deltas()}
         refs.update({one.file: one.bytes for _, _, one in timeline.snapshot_files()})
         self._total = 2 * sum(refs.values())
-        columns = {name: Columns.of(one, card.groups) for name, one in card.operators.items()} if card else {}
+        columns = {name: Columns.of(one, card.groups) for name, one in card.tables.items()} if card else {}
         self._examine(timeline, columns)
         for file, what, place in timeline.faults:
             self._fault(file, what, timeline.damaged_by(*place), self._remedy(timeline, *place))
         if card is not None:
-            for operator, epoch in snapshots_that_differ(self._checkpoint, timeline, columns, self._advance):
+            for table, epoch in snapshots_that_differ(self._checkpoint, timeline, columns, self._advance):
                 self._fault(
                     f"snapshots/{epoch:012d}.json",
-                    f"is not what the deltas up to epoch {epoch} fold to, for operator {operator!r}",
+                    f"is not what the deltas up to epoch {epoch} fold to, for table {table!r}",
                     timeline.damaged_by("snapshot", epoch),
                     self._remedy(timeline, "snapshot", epoch),
                 )
@@ -179,8 +179,8 @@ class _Verification:
             )  # fmt: skip
 
     def _examine(self, timeline: Timeline, columns: dict[str, Columns]) -> None:
-        for manifest, operator, ref in timeline.deltas():
-            what = examine_delta(self._checkpoint, ref, manifest.routing, columns.get(operator))
+        for manifest, table, ref in timeline.deltas():
+            what = examine_delta(self._checkpoint, ref, manifest.routing, columns.get(table))
             self._advance(ref.bytes)
             if what is not None:
                 timeline.unsound_deltas.add(manifest.epoch)
@@ -188,9 +188,9 @@ class _Verification:
                 self._fault(ref.file, what, timeline.damaged_by("delta", epoch), self._remedy(timeline, "delta", epoch))
         # Snapshots may share a file, and each of them says by itself what is in it.
         examined: dict[SnapshotFile, str | None] = {}
-        for snapshot, operator, one in timeline.snapshot_files():
+        for snapshot, table, one in timeline.snapshot_files():
             if one not in examined:
-                examined[one] = examine_snapshot_file(self._checkpoint, one, columns.get(operator))
+                examined[one] = examine_snapshot_file(self._checkpoint, one, columns.get(table))
                 self._advance(one.bytes)
             if examined[one] is not None:
                 timeline.unsound_snapshots.add(snapshot.epoch)

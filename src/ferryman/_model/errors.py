@@ -104,6 +104,10 @@ class OutputMismatch(FerrymanError):
     """An operator's output or new state does not fit its declared schema."""
 
 
+class StateMisused(FerrymanError):
+    """An operator used its state in a way that cannot be kept."""
+
+
 class StaleTask(FerrymanError):
     """A task of an epoch that is over; its work is not wanted any more."""
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NewType
-
-Epoch = NewType("Epoch", int)
-Group = NewType("Group", int)
-Instance = NewType("Instance", int)
+from typing import Any
 
 FORMAT = 1
 GROUPS = 256
@@ -16,7 +12,7 @@ GROUPS = 256
 
 @dataclass(frozen=True)
 class DeltaRef:
-    """Name one delta: the state changes of one instance of one operator in one epoch."""
+    """Name one delta: the changes of one table by one instance in one epoch."""
 
     file: str
     instance: int
@@ -29,16 +25,10 @@ class DeltaRef:
 class OperatorRecord:
     """Record what one operator did in one epoch."""
 
-    deltas: tuple[DeltaRef, ...]
     rows: int
     keys: int
     output: int
-
-    @classmethod
-    def parse(cls, raw: Mapping[str, Any]) -> OperatorRecord:
-        """Read a record back from JSON."""
-        deltas = tuple(DeltaRef(**ref) for ref in raw["deltas"])
-        return cls(deltas, raw["rows"], raw["keys"], raw["output"])
+    late: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,6 +71,42 @@ class RoutingTable:
 
 
 @dataclass(frozen=True)
+class Watermarks:
+    """Say how far event time has come: no row older than the watermark is waited for.
+
+    Attributes
+    ----------
+    inputs
+        Each declared watermark, by its column: the latest time seen less the delay.
+    used_ms
+        What the epoch itself went by; rows older than that are late in the next epoch.
+    next_ms
+        What the next epoch goes by: the least of all inputs, once each has seen a row.
+    """
+
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    used_ms: int | None = None
+    next_ms: int | None = None
+
+    def after(self, declared: Iterable[str], seen: Mapping[str, int]) -> Watermarks:
+        """Give the watermarks after an epoch that saw these times, less their delays. They never go back.
+
+        Examples
+        --------
+        >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 4000})
+        Watermarks(inputs={'t': 5000}, used_ms=5000, next_ms=5000)
+        """
+        inputs = dict(self.inputs)
+        for name, time_ms in seen.items():
+            inputs[name] = max(time_ms, inputs.get(name, time_ms))
+        counted = [inputs.get(name) for name in declared]
+        least = None if not counted or None in counted else min(one for one in counted if one is not None)
+        if least is not None and self.next_ms is not None:
+            least = max(least, self.next_ms)
+        return Watermarks(inputs, self.next_ms, self.next_ms if least is None else least)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Commit one epoch: the one atomic record that says what belongs to it.
 
@@ -94,16 +120,19 @@ class Manifest:
     time_ms: int
     routing: RoutingTable
     operators: Mapping[str, OperatorRecord]
+    tables: Mapping[str, tuple[DeltaRef, ...]]
     sinks: Mapping[str, Any] = field(default_factory=dict)
-    watermark_ms: int | None = None
+    watermarks: Watermarks = Watermarks()
     offsets: tuple[Any, ...] = ()
 
     def json(self) -> dict[str, Any]:
         """Write the manifest as JSON values."""
-        raw = {name: value for name, value in vars(self).items() if name != "operators"}
+        raw = dict(vars(self))
         raw["routing"] = self.routing.json()
         raw["offsets"] = list(self.offsets)
         raw["operators"] = {name: asdict(record) for name, record in self.operators.items()}
+        raw["tables"] = {name: [asdict(ref) for ref in refs] for name, refs in self.tables.items()}
+        raw["watermarks"] = asdict(self.watermarks)
         return raw
 
     @classmethod
@@ -112,23 +141,59 @@ class Manifest:
         values = dict(raw)
         values["routing"] = RoutingTable.parse(raw["routing"])
         values["offsets"] = tuple(raw["offsets"])
-        values["operators"] = {name: OperatorRecord.parse(one) for name, one in raw["operators"].items()}
+        values["operators"] = {name: OperatorRecord(**one) for name, one in raw["operators"].items()}
+        values["tables"] = {name: tuple(DeltaRef(**ref) for ref in refs) for name, refs in raw["tables"].items()}
+        values["watermarks"] = Watermarks(**raw["watermarks"])
         return cls(**values)
 
 
 @dataclass(frozen=True)
-class OperatorCard:
-    """Describe an operator to whoever reads its state: key and state columns, as Arrow type names."""
+class TableCard:
+    """Describe a table of an operator's state to whoever reads it: key and state columns, as Arrow type names.
 
+    The first table of an operator has its name and a row per key. The others, for lists, maps and the like,
+    have more columns in their key after those of the operator's: the subkey.
+
+    Attributes
+    ----------
+    entries
+        Whether a key has several rows.
+    defaults
+        What columns have in files that were written before they were declared: base64 of an Arrow IPC stream with one
+        row; empty for nulls.
+    aliases
+        The earlier names of columns, by the new one.
+    earlier
+        The schemas that files of earlier declarations may have.
+    dropped
+        Whether the operator does not declare it any more.
+    """
+
+    operator: str
     key: tuple[tuple[str, str], ...]
     state: tuple[tuple[str, str], ...]
     schema: str  # base64 of the Arrow IPC schema: the exact types, for Ferryman itself
+    entries: bool = False
+    defaults: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    earlier: tuple[str, ...] = ()
+    dropped: bool = False
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any]) -> OperatorCard:
+    def parse(cls, raw: Mapping[str, Any]) -> TableCard:
         """Read a card back from JSON."""
         pairs = {side: tuple((name, kind) for name, kind in raw[side]) for side in ("key", "state")}
-        return cls(pairs["key"], pairs["state"], raw["schema"])
+        return cls(
+            raw["operator"],
+            pairs["key"],
+            pairs["state"],
+            raw["schema"],
+            raw["entries"],
+            raw["defaults"],
+            raw["aliases"],
+            tuple(raw["earlier"]),
+            raw["dropped"],
+        )
 
 
 @dataclass(frozen=True)
@@ -138,14 +203,19 @@ class JobCard:
     id: str
     job: str
     groups: int
-    operators: Mapping[str, OperatorCard]
+    tables: Mapping[str, TableCard]
     format: int = FORMAT
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> JobCard:
         """Read a job's card back from JSON."""
-        operators = {name: OperatorCard.parse(one) for name, one in raw["operators"].items()}
-        return cls(raw["id"], raw["job"], raw["groups"], operators, raw["format"])
+        tables = {name: TableCard.parse(one) for name, one in raw["tables"].items()}
+        return cls(raw["id"], raw["job"], raw["groups"], tables, raw["format"])
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """List the operators."""
+        return tuple(dict.fromkeys(one.operator for one in self.tables.values()))
 
 
 @dataclass(frozen=True)
@@ -162,18 +232,18 @@ class SnapshotFile:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """List the files that hold the state of every operator as of one epoch."""
+    """List the files that hold every table as of one epoch."""
 
     epoch: int
-    operators: Mapping[str, tuple[SnapshotFile, ...]]
+    tables: Mapping[str, tuple[SnapshotFile, ...]]
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Snapshot:
         """Read a snapshot's list back from JSON."""
-        files = {name: tuple(SnapshotFile(**one) for one in listed) for name, listed in raw["operators"].items()}
+        files = {name: tuple(SnapshotFile(**one) for one in listed) for name, listed in raw["tables"].items()}
         return cls(raw["epoch"], files)
 
     @property
     def bytes(self) -> int:
         """Sum up the size of all files."""
-        return sum(one.bytes for listed in self.operators.values() for one in listed)
+        return sum(one.bytes for listed in self.tables.values() for one in listed)

@@ -11,19 +11,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ferryman._model.errors import InvalidConfiguration
+from ferryman._operator.states import State
 from ferryman._operator.value import Value
+from ferryman._state.evolve import Evolution
 
-_TAKEN = ("output", "values", "state_schema", "process", "finish", "clear")
+_TAKEN = (
+    "output", "dropped", "evolution", "values", "states", "state_schema", "process", "finish", "clear", "due",
+    "by_event_time", "call_at", "cancel", "now_ms", "watermark_ms",
+)  # fmt: skip
 
 
 class Declared:
-    """What both kinds of operator share: an output schema and declared state."""
+    """What both kinds of operator share: an output schema and declared state.
+
+    `dropped` names states that an earlier version of the class had and this one gives up.
+    """
 
     output: ClassVar[Any] = None
+    dropped: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         # Such state would hide what the class itself needs, and fail far from here.
-        taken = [name for name, value in vars(cls).items() if isinstance(value, Value) and name in _TAKEN]
+        taken = [name for name, one in vars(cls).items() if isinstance(one, (Value, State)) and name in _TAKEN]
         if taken:
             raise InvalidConfiguration(
                 f"operator {cls.__name__!r} declares state {', '.join(map(repr, taken))}, a name that operators use "
@@ -41,9 +50,24 @@ class Declared:
         return found
 
     @classmethod
+    def states(cls) -> dict[str, State]:
+        """List the declared states that are more than a value, base classes first."""
+        found: dict[str, State] = {}
+        for base in reversed(cls.__mro__):
+            found.update({name: one for name, one in vars(base).items() if isinstance(one, State)})
+        return found
+
+    @classmethod
     def state_schema(cls) -> pa.Schema:
         """Give the columns of the declared state."""
         return pa.schema([pa.field(name, value.type) for name, value in cls.values().items()])
+
+    @classmethod
+    def evolution(cls) -> Evolution:
+        """Say how state is read that was written under an earlier declaration."""
+        values = cls.values()
+        given = {name: pa.array(value.dump([value.default]), value.type) for name, value in values.items()}
+        return Evolution(pa.table(given), {name: value.alias for name, value in values.items() if value.alias})
 
 
 class Operator(Declared):
@@ -53,6 +77,9 @@ class Operator(Declared):
     `StructType` or a pyarrow schema). `process` is called for every row, in the source's order per
     key; `finish`, if defined, once for every key that had rows in the epoch. Both return rows as
     tuples or dicts (an iterable of them, or None).
+
+    An operator that defines `due` can ask to be called for a key at a time, with `call_at`: by the clock, or with
+    `by_event_time = True` when the watermark has come to it. `now_ms` and `watermark_ms` say what time it is.
 
     Examples
     --------
@@ -67,6 +94,10 @@ class Operator(Declared):
     ...         yield key, self.total / self.n
     """
 
+    by_event_time: ClassVar[bool] = False
+    now_ms: int
+    watermark_ms: int | None
+
     def process(self, key: Any, row: Any) -> Iterable[Any] | None:
         """Handle one row of a key; read and set the declared state as attributes."""
         raise NotImplementedError(f"{type(self).__name__} needs a `process(self, key, row)` method")
@@ -75,12 +106,34 @@ class Operator(Declared):
         """Handle the end of an epoch for a key that had rows in it."""
         return None
 
+    def due(self, key: Any, at: int) -> Iterable[Any] | None:
+        """Handle a time that `call_at` asked for; only classes that define it can ask."""
+        return None
+
     def clear(self) -> None:
         """Delete this key's state, unless it is set again before the epoch ends."""
         own = self.__dict__
         for name, value in type(self).values().items():
             own[name] = value.fresh()
+        for name in type(self).states():
+            own[name].clear()
         own["_cleared"] = True
+
+    def call_at(self, at: int) -> None:
+        """Let `due` be called for this key at a time, in milliseconds since 1970."""
+        self._asked().register(int(at))
+
+    def cancel(self, at: int) -> None:
+        """Take back what `call_at` asked for, if it did."""
+        self._asked().delete(int(at))
+
+    def _asked(self) -> Any:
+        timers = self.__dict__.get("_timers")
+        if timers is None:
+            raise ValueError(
+                f"{type(self).__name__} has no `due(self, key, at)` method that could be called. Define it"
+            )
+        return timers
 
 
 @dataclass(frozen=True)

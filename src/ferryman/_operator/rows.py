@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -21,6 +21,7 @@ import pyarrow as pa
 from ferryman._model.errors import OperatorFailed, OutputMismatch
 from ferryman._operator.declare import Operator
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_column, to_list
+from ferryman._operator.value import Value
 from ferryman._state.aggregates.kernels import frozen, group
 
 
@@ -43,7 +44,7 @@ class RowRunner:
         keys = key_values(given.keys)
         before = [value.load(to_list(given.state.column(value.name))) for value in declared]
         present = given.present.tolist()
-        rows, counts = self._rows(given)
+        rows, counts = rows_by_key(given, self.input)
         made: list[Any] = []
         after: list[tuple[Any, ...]] = []
         changed: list[int] = []
@@ -92,70 +93,71 @@ class RowRunner:
         finally:
             if collecting:
                 gc.enable()
-        state = self._state(given, declared, after, changed, keys)
+        try:
+            state = pa.Table.from_arrays(value_columns(declared, after), schema=self.state)
+        except Misfit as misfit:
+            raise misfit.named(given.operator, given.epoch, f"key {keys[changed[misfit.position]]!r}") from misfit
         positions = np.array(changed, dtype=np.int64)
-        return Made(self._output(given, made), state, positions, np.array(deleted, dtype=bool))
+        return Made(output_rows(given, made, self.output), state, positions, np.array(deleted, dtype=bool))
 
-    def _rows(self, given: Given) -> tuple[Iterator[Any], list[int]]:
-        """Give the rows as named tuples, key by key, and how many each key has."""
-        row = namedtuple("Row", self.input, rename=True)  # type: ignore[misc]
-        order, starts = group(frozen(np.empty(0, np.bool_)), frozen(given.index), len(given.present))
-        rows = given.rows.select(list(self.input)).take(pa.array(order))
-        # tuple.__new__ fills a named tuple without a Python call for every row.
-        make = partial(tuple.__new__, row)
-        return map(make, zip(*(to_list(column) for column in rows.columns), strict=True)), np.diff(starts).tolist()
 
-    def _state(
-        self, given: Given, declared: list[Any], after: list[tuple[Any, ...]], changed: list[int], keys: list[Any]
-    ) -> pa.Table:
-        columns = list(zip(*after, strict=True)) if after else [()] * len(declared)
-        try:
-            arrays = [
-                to_column(value.dump(list(column)), field, "state")
-                for value, column, field in zip(declared, columns, self.state, strict=True)
-            ]
-        except Misfit as misfit:
-            subject = f"key {keys[changed[misfit.position]]!r}"
-            raise misfit.named(given.operator, given.epoch, subject) from misfit
-        return pa.Table.from_arrays(arrays, schema=self.state)
+def rows_by_key(given: Given, names: tuple[str, ...]) -> tuple[Iterator[Any], list[int]]:
+    """Give the rows as named tuples, key by key, and how many each key has."""
+    row = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    order, starts = group(frozen(np.empty(0, np.bool_)), frozen(given.index), len(given.present))
+    rows = given.rows.select(list(names)).take(pa.array(order))
+    # tuple.__new__ fills a named tuple without a Python call for every row.
+    make = partial(tuple.__new__, row)
+    return map(make, zip(*(to_list(column) for column in rows.columns), strict=True)), np.diff(starts).tolist()
 
-    def _output(self, given: Given, made: list[Any]) -> pa.Table:
-        if not made:
-            return self.output.empty_table()
-        names = self.output.names
-        try:
-            if isinstance(made[0], dict):
-                columns = [[row[name] for row in made] for name in names]
-            else:
-                columns = [list(column) for column in zip(*made, strict=True)]
-                if len(columns) != len(names):
-                    raise ValueError(f"{len(columns)} values")
-                if self._alike() and not all(isinstance(row, (tuple, list)) for row in made):
-                    raise TypeError("a row that is neither a tuple nor a list")
-        except (KeyError, TypeError, ValueError) as error:
-            kind = dict if isinstance(made[0], dict) else (tuple, list)
-            wrong = next((row for row in made if not (isinstance(row, kind) and self._fits(row))), made[0])
-            raise OutputMismatch(
-                f"operator {given.operator!r}, epoch {given.epoch}: it gave the row {wrong!r}, which does not have the "
-                f"{len(names)} declared columns ({', '.join(names)}). Give tuples in that order, or dicts with those "
-                "names, and not both. The epoch was not committed."
-            ) from error
-        try:
-            arrays = [
-                to_column(column, field, "output column") for column, field in zip(columns, self.output, strict=True)
-            ]
-        except Misfit as misfit:
-            raise misfit.named(given.operator, given.epoch, f"row {made[misfit.position]!r}") from misfit
-        return pa.Table.from_arrays(arrays, schema=self.output)
 
-    def _alike(self) -> bool:
-        """Tell whether a text, a set or the names of a dict could pass for a row: their parts are all of one type."""
-        return len({pa.binary() if _is_text(kind) else kind for kind in self.output.types}) == 1
+def value_columns(declared: Sequence[Value[Any]], values: list[tuple[Any, ...]]) -> list[pa.Array]:
+    """Make the columns of declared values; `Misfit` says which one does not fit."""
+    columns = list(zip(*values, strict=True)) if values else [()] * len(declared)
+    return [
+        to_column(value.dump(list(column)), pa.field(value.name, value.type), "state")
+        for value, column in zip(declared, columns, strict=True)
+    ]
 
-    def _fits(self, row: Any) -> bool:
-        if isinstance(row, dict):
-            return all(name in row for name in self.output.names)
-        return isinstance(row, (tuple, list)) and len(row) == len(self.output)
+
+def output_rows(given: Given, made: list[Any], schema: pa.Schema) -> pa.Table:
+    """Make a table of the rows an operator gave, tuples or dicts."""
+    if not made:
+        return schema.empty_table()
+    names = schema.names
+    try:
+        if isinstance(made[0], dict):
+            columns = [[row[name] for row in made] for name in names]
+        else:
+            columns = [list(column) for column in zip(*made, strict=True)]
+            if len(columns) != len(names):
+                raise ValueError(f"{len(columns)} values")
+            if _alike(schema) and not all(isinstance(row, (tuple, list)) for row in made):
+                raise TypeError("a row that is neither a tuple nor a list")
+    except (KeyError, TypeError, ValueError) as error:
+        kind = dict if isinstance(made[0], dict) else (tuple, list)
+        wrong = next((row for row in made if not (isinstance(row, kind) and _fits(row, names))), made[0])
+        raise OutputMismatch(
+            f"operator {given.operator!r}, epoch {given.epoch}: it gave the row {wrong!r}, which does not have the "
+            f"{len(names)} declared columns ({', '.join(names)}). Give tuples in that order, or dicts with those "
+            "names, and not both. The epoch was not committed."
+        ) from error
+    try:
+        arrays = [to_column(column, field, "output column") for column, field in zip(columns, schema, strict=True)]
+    except Misfit as misfit:
+        raise misfit.named(given.operator, given.epoch, f"row {made[misfit.position]!r}") from misfit
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _alike(schema: pa.Schema) -> bool:
+    """Tell whether a text, a set or the names of a dict could pass for a row: their parts are all of one type."""
+    return len({pa.binary() if _is_text(kind) else kind for kind in schema.types}) == 1
+
+
+def _fits(row: Any, names: list[str]) -> bool:
+    if isinstance(row, dict):
+        return all(name in row for name in names)
+    return isinstance(row, (tuple, list)) and len(row) == len(names)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,11 +11,42 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ferryman._model.errors import OutputMismatch
+from ferryman._state.tables import Changes, Entries
+
+
+@dataclass(frozen=True)
+class Time:
+    """Say what time it is in an epoch, and which keys asked to be called by now.
+
+    Attributes
+    ----------
+    now_ms
+        When the epoch began; the same for all its tasks, however often they run.
+    watermark_ms
+        How far event time has come; None where there is no watermark, or no row yet.
+    due
+        What is due, in the order of time: (time, position of the key, what), where what is a state's name if
+        something of it may have expired, and empty for a timer.
+    """
+
+    now_ms: int = 0
+    watermark_ms: int | None = None
+    due: tuple[tuple[int, int, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Given:
-    """Hand an operator the rows of one instance in one epoch, with the state of their keys."""
+    """Hand an operator the rows of one instance in one epoch, with the state of their keys.
+
+    Attributes
+    ----------
+    index
+        For every row, the position of its key in `keys`, `present` and `state`.
+    entries
+        The operator's other tables by name, to be read where they are needed.
+    time
+        What the clock and the watermark say, and what is due.
+    """
 
     operator: str
     epoch: int
@@ -23,6 +55,8 @@ class Given:
     keys: list[pa.Array]
     present: npt.NDArray[np.bool_]
     state: pa.Table
+    entries: Mapping[str, Entries] = field(default_factory=dict)
+    time: Time = Time()
 
 
 @dataclass(frozen=True)
@@ -30,13 +64,14 @@ class Made:
     """Take back an operator's output and the state it changed.
 
     `positions` are the changed keys (None: all of them, in order); `state` has a row for each, and
-    `deleted` marks those whose state is gone.
+    `deleted` marks those whose state is gone. `changes` has what changed in the operator's other tables.
     """
 
     output: pa.Table
     state: pa.Table
     positions: npt.NDArray[np.int64] | None = None
     deleted: npt.NDArray[np.bool_] | None = None
+    changes: Mapping[str, Changes] = field(default_factory=dict)
 
 
 class Runner(Protocol):

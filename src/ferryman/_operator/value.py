@@ -3,60 +3,13 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import datetime
-import decimal
-import types
-import typing
 from typing import Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
-from ferryman._model.errors import InvalidConfiguration
+from ferryman._operator.kinds import arrow_type, dumper, loader
 
 T = TypeVar("T")
-
-_PLAIN: dict[Any, pa.DataType] = {
-    int: pa.int64(),
-    float: pa.float64(),
-    bool: pa.bool_(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    datetime.datetime: pa.timestamp("us", tz="UTC"),
-    datetime.date: pa.date32(),
-    datetime.timedelta: pa.duration("us"),
-    decimal.Decimal: pa.decimal128(38, 18),
-}
-
-
-def arrow_type(declared: Any) -> pa.DataType:
-    """Give the Arrow type of a declared one: a Python type, a dataclass or an Arrow type.
-
-    Examples
-    --------
-    >>> arrow_type(list[float])
-    ListType(list<item: double>)
-    """
-    if isinstance(declared, pa.DataType):
-        return declared
-    if declared in _PLAIN:
-        return _PLAIN[declared]
-    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
-    if origin in (list, set, frozenset) and len(arguments) == 1:
-        return pa.list_(arrow_type(arguments[0]))
-    if origin is dict and len(arguments) == 2:
-        return pa.map_(arrow_type(arguments[0]), arrow_type(arguments[1]))
-    if origin in (typing.Union, types.UnionType):
-        inner = [one for one in arguments if one is not type(None)]
-        if len(inner) == 1:
-            return arrow_type(inner[0])
-    if dataclasses.is_dataclass(declared) and isinstance(declared, type):
-        hints = typing.get_type_hints(declared)
-        return pa.struct([(one.name, arrow_type(hints[one.name])) for one in dataclasses.fields(declared)])
-    raise InvalidConfiguration(
-        f"{declared!r} is not a type that state can have. Use int, float, bool, str, bytes, a date or time, "
-        "list[...], dict[...], a dataclass, or a pyarrow type."
-    )
 
 
 class Value(Generic[T]):
@@ -67,10 +20,12 @@ class Value(Generic[T]):
     kind
         A Python type (`int`, `float`, `str`, `list[float]`, a dataclass, ...) or a pyarrow type.
     default
-        What a key that was never seen starts with; None if left out.
+        What a key that was never seen starts with; None if left out. A key that had state before the value was
+        declared has it too.
+    alias
+        The name that the value had before.
 
-    A dict, a set or a dataclass comes back as such; inside another type, as Arrow gives it: a list of pairs,
-    a list, a dict of fields.
+    A dict, a set or a dataclass comes back as such, at any depth.
 
     Examples
     --------
@@ -86,13 +41,14 @@ class Value(Generic[T]):
     """
 
     @overload
-    def __init__(self, kind: type[T], default: T) -> None: ...
+    def __init__(self, kind: type[T], default: T, *, alias: str | None = None) -> None: ...
     @overload
-    def __init__(self, kind: Any, default: Any = None) -> None: ...
-    def __init__(self, kind: Any, default: Any = None) -> None:
+    def __init__(self, kind: Any, default: Any = None, *, alias: str | None = None) -> None: ...
+    def __init__(self, kind: Any, default: Any = None, *, alias: str | None = None) -> None:
         self.type = arrow_type(kind)
         self.kind = kind
         self.default = default
+        self.alias = alias
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -113,31 +69,13 @@ class Value(Generic[T]):
 
     def load(self, stored: list[Any]) -> list[Any]:
         """Turn what Arrow gives back into what was declared: a map into a dict, a struct into its dataclass."""
-        make = self._make()
-        return stored if make is None else [None if one is None else make(one) for one in stored]
+        convert = loader(self.kind)
+        return stored if convert is None else [convert(one) for one in stored]
 
     def dump(self, values: list[Any]) -> list[Any]:
-        """Turn values as declared into what Arrow takes; a set in a fixed order, as deltas are compared by bytes."""
-        origin = typing.get_origin(self.kind)
-        plain: Any
-        if origin in (set, frozenset):
-            plain = sorted
-        elif origin is dict:
-            plain = _pairs
-        elif dataclasses.is_dataclass(self.kind):
-            plain = dataclasses.asdict
-        else:
-            return values
-        return [None if one is None else _or_as_it_is(plain, one) for one in values]
-
-    def _make(self) -> Any:
-        origin = typing.get_origin(self.kind)
-        if origin in (set, frozenset, dict):
-            return origin
-        if dataclasses.is_dataclass(self.kind):
-            kind: Any = self.kind
-            return lambda fields: kind(**fields)
-        return None
+        """Turn values as declared into what Arrow takes."""
+        convert = dumper(self.kind)
+        return values if convert is None else [_or_as_it_is(convert, one) for one in values]
 
     @property
     def mutable(self) -> bool:
@@ -149,13 +87,9 @@ class Value(Generic[T]):
         return copy.deepcopy(self.default) if self.mutable else self.default
 
 
-def _pairs(value: Any) -> list[Any]:
-    return list(value.items())
-
-
 def _or_as_it_is(plain: Any, value: Any) -> Any:
     # A value of another type than declared goes on as it is, and is refused with its key where columns are made.
     try:
         return plain(value)
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, ValueError):
         return value

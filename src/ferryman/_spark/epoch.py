@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from ferryman._log.agreement import read_offsets
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import PinningLost
-from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
 from ferryman._spark.combine import WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.plan import EPOCH_CONF, Planner
 from ferryman._spark.stream import Output
@@ -46,6 +46,7 @@ class EpochProgress:
     busy_ms: float
     delta_bytes: int
     time_ms: int
+    watermark_ms: int | None
     operators: Mapping[str, Mapping[str, Any]]
 
 
@@ -73,6 +74,12 @@ class EpochRunner:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._prepared = False
         self.run_id = uuid.uuid4().hex
+        # When something is due next, by operator. After a restart that is not known before an epoch: it may be now.
+        self._next_due: dict[str, int | None] = {
+            name: 0 if self.latest else None
+            for name, node in planner.nodes.items()
+            if node.stream.spec.time.due is not None
+        }
 
     @property
     def next(self) -> int:
@@ -88,6 +95,21 @@ class EpochRunner:
         """Let go of what was held."""
         self._reader.shutdown(wait=False)
         self._planner.release()
+
+    def due_by_watermark(self) -> bool:
+        """Tell whether the watermark has come to something that is due."""
+        if self.latest is None or self.latest.watermarks.next_ms is None:
+            return False
+        watermark = self.latest.watermarks.next_ms
+        return any(one is not None and one <= watermark for one in self._due(by_watermark=True))
+
+    def due_by_clock(self) -> int | None:
+        """Give when the clock comes to something that is due; None if nothing is."""
+        return min((one for one in self._due(by_watermark=False) if one is not None), default=None)
+
+    def _due(self, *, by_watermark: bool) -> list[int | None]:
+        times = {name: node.stream.spec.time for name, node in self._planner.nodes.items()}
+        return [one for name, one in self._next_due.items() if times[name].by_watermark == by_watermark]
 
     def recommit(self) -> None:
         """Tell the sinks where the job stands, and again of its newest epoch: that may not have reached them."""
@@ -113,7 +135,7 @@ class EpochRunner:
         made: dict[int, DataFrame] = {}
         written: dict[str, Any] = {}
         try:
-            controls = self._controls(epoch)
+            controls = self._controls(epoch, time_ms)
             frames = [self._planner.build(one.stream, source, controls, combine, made) for one in self._outputs]
             reach("before-sink")
             for label, output, frame in zip(self._labels, self._outputs, frames, strict=True):
@@ -128,13 +150,25 @@ class EpochRunner:
             # attempt. Now that nothing is kept, running the operator again gives the same delta, and the receipt.
             again = self._planner.build(self._planner.nodes[name].stream, source, controls, combine, {}, keep=False)
             again.write.format("noop").mode("overwrite").save()
-        records, receipts = self._gather(epoch, combine)
+        records, tables, receipts = self._gather(epoch, combine)
         manifest = Manifest(
-            epoch, batch, silent, time_ms, self._planner.routing, records, written, None, self._covered(offsets)
+            epoch,
+            batch,
+            silent,
+            time_ms,
+            self._planner.routing,
+            records,
+            tables,
+            written,
+            self._watermarks(receipts),
+            self._covered(offsets),
         )
         reach("before-manifest")
         self.checkpoint.commit(manifest)
         self.latest = manifest
+        for name in self._next_due:
+            times = [one["next_due"] for one in receipts if one["operator"] == name and one["next_due"] is not None]
+            self._next_due[name] = min(times, default=None)
         reach("after-manifest")
         self._tell_sinks(manifest)
         duration = (time.perf_counter() - began) * 1000
@@ -147,10 +181,17 @@ class EpochRunner:
             sum(record.keys for record in records.values()),
             duration,
             max((receipt["busy_ms"] for receipt in receipts), default=0.0),
-            sum(ref.bytes for record in records.values() for ref in record.deltas),
+            sum(ref.bytes for refs in tables.values() for ref in refs),
             time_ms,
+            manifest.watermarks.next_ms,
             {
-                name: {"rows": one.rows, "keys": one.keys, "output": one.output, "hosts": _hosts(name, receipts)}
+                name: {
+                    "rows": one.rows,
+                    "keys": one.keys,
+                    "output": one.output,
+                    "late": one.late,
+                    "hosts": _hosts(name, receipts),
+                }
                 for name, one in records.items()
             },
         )
@@ -166,7 +207,8 @@ class EpochRunner:
         frame.persist().write.format("noop").mode("overwrite").save()
         return output.sink.write(frame, epoch)
 
-    def _controls(self, epoch: int) -> dict[str, Control]:
+    def _controls(self, epoch: int, time_ms: int) -> dict[str, Control]:
+        watermarks = self.latest.watermarks if self.latest else Watermarks()
         routing = self._planner.routing
         same = self.latest is not None and self.latest.routing.version == routing.version
         return {
@@ -180,15 +222,18 @@ class EpochRunner:
                 self._planner.tokens,
                 self._newest(name),
                 same,
+                time_ms,
+                watermarks.next_ms,
+                watermarks.used_ms,
             )
             for name in self._planner.nodes
         }
 
-    def _newest(self, operator: str) -> tuple[DeltaRef, ...] | None:
+    def _newest(self, operator: str) -> dict[str, tuple[DeltaRef, ...]] | None:
         if self.latest is None:
             return None
-        record = self.latest.operators.get(operator)
-        return record.deltas if record else ()
+        tables = self._planner.nodes[operator].stream.spec.tables
+        return {one.name: self.latest.tables.get(one.name, ()) for one in tables}
 
     def _worth_combining(self) -> set[str]:
         """Choose the operators whose rows are aggregated before the shuffle.
@@ -215,7 +260,18 @@ class EpochRunner:
         wanted = ((name, one) for name in self._planner.nodes for one in range(self._planner.routing.instances))
         return [one for one in wanted if one not in receipts]
 
-    def _gather(self, epoch: int, combine: set[str]) -> tuple[dict[str, OperatorRecord], list[dict[str, Any]]]:
+    def _watermarks(self, receipts: Sequence[Mapping[str, Any]]) -> Watermarks:
+        """Give the watermarks after an epoch, from what its tasks saw."""
+        seen: dict[str, int] = {}
+        for receipt in receipts:
+            for name, time_ms in receipt["watermarks"].items():
+                seen[name] = max(time_ms, seen.get(name, time_ms))
+        before = self.latest.watermarks if self.latest else Watermarks()
+        return before.after(self._planner.watermarks(), seen)
+
+    def _gather(
+        self, epoch: int, combine: set[str]
+    ) -> tuple[dict[str, OperatorRecord], dict[str, tuple[DeltaRef, ...]], list[dict[str, Any]]]:
         missing = self._missing(epoch)
         if missing:
             raise PinningLost(
@@ -225,17 +281,19 @@ class EpochRunner:
             )
         receipts = self._receipts(epoch, "instance")
         combined = self._receipts(epoch, "combined_by")
-        records = {}
-        for name in self._planner.nodes:
+        records, tables = {}, {}
+        for name, node in self._planner.nodes.items():
             instances = range(self._planner.routing.instances)
             mine = [receipts[name, one] for one in instances]
-            deltas = tuple(DeltaRef(**one["delta"]) for one in mine if one["delta"])
+            for table in node.stream.spec.tables:
+                written = (one["deltas"].get(table.name) for one in mine)
+                tables[table.name] = tuple(DeltaRef(**ref) for ref in written if ref)
             rows = sum(one["rows"] for one in mine)
             if name in combine:
                 rows = sum(one["rows"] for one in combined.values() if one["operator"] == name)
-            keys, output = (sum(one[what] for one in mine) for what in ("keys", "output"))
-            records[name] = OperatorRecord(deltas, rows, keys, output)
-        return records, list(receipts.values())
+            keys, output, late = (sum(one[what] for one in mine) for what in ("keys", "output", "late"))
+            records[name] = OperatorRecord(rows, keys, output, late)
+        return records, tables, list(receipts.values())
 
     def _tell_sinks(self, manifest: Manifest) -> None:
         for label, output in zip(self._labels, self._outputs, strict=True):

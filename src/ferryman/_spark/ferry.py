@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-import math
 import os
-import re
 import uuid
 from typing import Any
 
@@ -15,44 +13,25 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman._log.agreement import check_agreement
-from ferryman._log.checkpoint import Checkpoint, card_of, same_columns
+from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
 from ferryman._model.errors import (
     ForeignCheckpoint,
     InvalidConfiguration,
     OperatorsChanged,
-    StateSchemaChanged,
     UnknownOption,
 )
-from ferryman._model.records import GROUPS, JobCard, OperatorCard
+from ferryman._model.records import GROUPS, JobCard
 from ferryman._spark import advice
 from ferryman._spark.background import Background
 from ferryman._spark.epoch import EpochRunner, routing_for
+from ferryman._spark.interval import seconds
 from ferryman._spark.job import Job, as_ferryman
 from ferryman._spark.plan import Bytes, Planner
 from ferryman._spark.stream import Operated, Output, Source, Stream
 from ferryman._state import kernels
-
-_UNITS = {"ms": 0.001, "millisecond": 0.001, "s": 1.0, "second": 1.0, "minute": 60.0, "hour": 3600.0}
-
-
-def seconds(text: str | float | None) -> float | None:
-    """Read an interval as Spark writes it.
-
-    Examples
-    --------
-    >>> seconds("500 milliseconds"), seconds("2 minutes"), seconds(None)
-    (0.5, 120.0, None)
-    """
-    if text is None:
-        return None
-    if isinstance(text, (int, float)) and not isinstance(text, bool) and 0 <= text < math.inf:
-        return text
-    found = re.fullmatch(r"\s*([0-9]+\.?[0-9]*)\s*([a-z]+?)s?\s*", text) if isinstance(text, str) else None
-    if found is None or found[2] not in _UNITS:
-        raise InvalidConfiguration(f"{text!r} is not an interval. Write it as '5 seconds' or '500 milliseconds'.")
-    return float(found[1]) * _UNITS[found[2]]
 
 
 class Ferry:
@@ -217,7 +196,11 @@ class Ferry:
         Gives the number of instances too: it depends on the key groups, and a start that is refused for it
         must not have settled them.
         """
-        wanted = {label: card_of(stream.spec.key, stream.spec.state) for label, stream in operators.items()}
+        wanted = {
+            table.name: card_of(label, table.key, table.state, table.evolution)
+            for label, stream in operators.items()
+            for table in stream.spec.tables
+        }
         card = checkpoint.card()
         groups = card.groups if card else self._groups or GROUPS
         parallel = instances if instances is not None else min(self.spark.sparkContext.defaultParallelism, groups)
@@ -240,23 +223,17 @@ class Ferry:
                 f"groups={self._groups}: {where} was made with {card.groups} key groups, which cannot change. Leave "
                 "`groups` out, or start on a new checkpoint."
             )
-        gone = sorted(set(card.operators) - set(wanted))
+        gone = sorted(set(card.operators) - set(operators))
         if gone:
-            new = sorted(set(wanted) - set(card.operators))
+            new = sorted(set(operators) - set(card.operators))
             hint = f" If {gone[0]!r} is now called {new[0]!r}, pass name={gone[0]!r} to keep its state." if new else ""
             raise OperatorsChanged(
                 f"{where} holds state of the operators {', '.join(map(repr, gone))}, which the job no longer has."
                 f"{hint} To drop state, start on a new checkpoint."
             )
-        for label, mine in wanted.items():
-            if label in card.operators and not same_columns(card.operators[label], mine):
-                raise StateSchemaChanged(
-                    f"operator {label!r} does not fit its state in {where}:\n"
-                    f"{_difference(card.operators[label], mine)}\n"
-                    "Put the declaration back, or start on a new checkpoint."
-                )
-        if set(wanted) != set(card.operators):
-            card = dataclasses.replace(card, operators={**card.operators, **wanted})
+        tables = evolved(card, wanted, {label: stream.spec.dropped for label, stream in operators.items()}, where)
+        if tables != card.tables:
+            card = dataclasses.replace(card, tables=tables)
             checkpoint.create(card)
         return card, parallel
 
@@ -282,16 +259,6 @@ def _start_faults(name: object, outputs: tuple[object, ...], instances: object, 
     if trigger is not None and not (isinstance(trigger, dict) and len(trigger) <= 1 and set(trigger) <= set(known)):
         faults.append(f'trigger={trigger!r}: give one of {", ".join(known)}, for example {{"availableNow": True}}')
     return faults
-
-
-def _difference(old: OperatorCard, new: OperatorCard) -> str:
-    lines = []
-    for side in ("key", "state"):
-        before, after = dict(getattr(old, side)), dict(getattr(new, side))
-        for name in [*before, *(one for one in after if one not in before)]:
-            if before.get(name) != after.get(name):
-                lines.append(f"  {side} {name!r}: {before.get(name, 'not there')} -> {after.get(name, 'not there')}")
-    return "\n".join(lines) or "  the columns are in another order"
 
 
 def _refuse(unknown: dict[str, Any], function: Any, label: str) -> None:

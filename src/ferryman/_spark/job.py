@@ -28,6 +28,13 @@ from ferryman._spark.stream import Source
 _UNWRITABLE = re.compile(r".*(No space left on device|Read-only file system|Permission denied|Disk quota exceeded)")
 
 
+# How long the clock sleeps at the least, and at the most.
+_SHORTEST_S = 0.05
+_LONGEST_S = 60.0
+# A timer may set another one that is due at once, but not for ever.
+_MOST_LAST_EPOCHS = 100
+
+
 class _Stopping(Exception):
     """Ends Spark's query from inside: raised instead of an epoch when the job is to stop."""
 
@@ -55,7 +62,8 @@ class Job:
         self._background = background
         self._lock = lock
         self._home = home(runner.checkpoint.directory.uri, runner.run_id, home_base)
-        self._idle_s = None if trigger.get("availableNow") or trigger.get("once") else idle_s
+        self._once = bool(trigger.get("availableNow") or trigger.get("once"))
+        self._idle_s = idle_s
         self._progress: deque[EpochProgress] = deque(maxlen=10_000)
         self._turn = threading.Lock()
         self._closing = threading.Lock()
@@ -68,7 +76,7 @@ class Job:
         self._silent_session = spark.newSession()
         self._query = self._begin(trigger)
         self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
-        if self._idle_s is not None:
+        if not self._once:
             self._clock.start()
         self._watch = threading.Thread(target=self._close_at_end, name="ferryman-watch", daemon=True)
         self._watch.start()
@@ -131,14 +139,15 @@ class Job:
             self._changed.notify_all()
 
     def _silence(self) -> None:
-        """Let an epoch come when no data does."""
-        assert self._idle_s is not None
+        """Let an epoch come when no data does, or when something is due."""
         while True:
             with self._changed:
-                left = self._last_epoch_at + self._idle_s - time.monotonic()
-                if self._changed.wait_for(lambda: self._stopping or self._closed, timeout=max(left, 0.05)):
+                if not (self._stopping or self._closed):
+                    # Every epoch wakes it, as an epoch may change when the next one has to come.
+                    self._changed.wait(self._silence_s())
+                if self._stopping or self._closed:
                     return
-            if time.monotonic() - self._last_epoch_at < self._idle_s or self._pending or not self._query.isActive:
+            if self._silence_s() > _SHORTEST_S or self._pending or not self._query.isActive:
                 continue
             if self._query.status["isTriggerActive"] or not self._turn.acquire(blocking=False):
                 continue
@@ -154,6 +163,29 @@ class Job:
                 # Only now: a micro-batch may be waiting for its turn, and Spark waits for the micro-batch.
                 with _quiet(self._spark):
                     self._query.stop()
+                return
+
+    def _silence_s(self) -> float:
+        """Give how long to wait for data before an epoch comes without."""
+        quiet = time.monotonic() - self._last_epoch_at
+        left = _LONGEST_S if self._idle_s is None else self._idle_s - quiet
+        due = self._runner.due_by_clock()
+        if due is not None:
+            left = min(left, (due - _now_ms()) / 1000)
+        if self._runner.due_by_watermark():
+            left = 0.0
+        return min(max(left, _SHORTEST_S), _LONGEST_S)
+
+    def _last_epochs(self) -> None:
+        """After all data of a source that ends: what the watermark has come to is done before the job is."""
+        for _ in range(_MOST_LAST_EPOCHS):
+            if self._failure is not None or self._stopping or not self._runner.due_by_watermark():
+                return
+            now = _now_ms()
+            self._runner.checkpoint.intend(self._runner.next, now)
+            try:
+                self._silent_epoch(now)
+            except Exception:
                 return
 
     # -- for the user ----------------------------------------------------------------------------
@@ -242,6 +274,9 @@ class Job:
             with self._changed:
                 if self._closed:
                     return
+            if self._once and self._query_failure() is None:
+                self._last_epochs()
+            with self._changed:
                 self._closed = True
                 self._changed.notify_all()
             if self._clock.is_alive() and self._clock is not threading.current_thread():

@@ -23,8 +23,9 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, Stru
 from ferryman._model.records import RoutingTable
 from ferryman._routing.tokens import tokens
 from ferryman._spark.combine import CombineTask
+from ferryman._spark.processor.run import INITIAL
 from ferryman._spark.schema import to_spark
-from ferryman._spark.stream import Operated, Source, Stream, Transformed
+from ferryman._spark.stream import Operated, Source, Stream, Transformed, Watermarked
 from ferryman._spark.task import SEQUENCE, TOKEN, Control, InstanceTask, OperatorSpec
 from ferryman._state.store.contract import HASH
 
@@ -146,7 +147,9 @@ class Planner:
         """Prepare an operator's part of the plan."""
         parent, spec = stream.parent, stream.spec
         inputs = spec.input.names
-        fields = [parent.schema[name] for name in inputs]
+        fields = [parent.schema[name] for name in inputs if name != INITIAL]
+        if stream.initial is not None:
+            fields.append(StructField(INITIAL, stream.initial.schema))
         routing = [
             StructField(HASH, LongType(), False),
             StructField(SEQUENCE, LongType(), False),
@@ -170,6 +173,10 @@ class Planner:
         )
         self.nodes[spec.name] = node
 
+    def watermarks(self) -> list[str]:
+        """Name the watermarks that operators report."""
+        return sorted({name for node in self.nodes.values() for name, _, _ in node.stream.spec.time.watermarks})
+
     def build(
         self,
         stream: Stream,
@@ -185,11 +192,15 @@ class Planner:
             return made[id(stream)]
         if isinstance(stream, Source):
             frame = source
+        elif isinstance(stream, Watermarked):
+            frame = self.build(stream.parent, source, controls, combine, made, keep=keep)
         elif isinstance(stream, Transformed):
             frame = stream.function(self.build(stream.parent, source, controls, combine, made, keep=keep))
         else:
             assert isinstance(stream, Operated), "a stream is a source, a transformation or an operator's output"
             parent = self.build(stream.parent, source, controls, combine, made, keep=keep)
+            if stream.initial is not None:
+                parent = with_initial(parent, stream.initial, stream.spec, first=controls[stream.spec.name].epoch == 1)
             frame = self._operate(
                 self.nodes[stream.spec.name], parent, controls[stream.spec.name], stream.spec.name in combine
             )
@@ -213,6 +224,23 @@ class Planner:
             if self._shuffle_pulls:
                 routed = routed.union(anchor)
         return routed.mapInArrow(InstanceTask(packed.data, packed.digest, control, self.receipts), node.output)
+
+
+def with_initial(rows: DataFrame, initial: DataFrame, spec: OperatorSpec, *, first: bool) -> DataFrame:
+    """Add the column for an operator's initial state; in the first epoch, its rows too."""
+    rows = rows.withColumn(INITIAL, F.lit(None).cast(initial.schema))
+    if not first:
+        return rows
+    keys = set(spec.key.fields.names)
+    columns = [
+        F.col(f"`{one.name}`").cast(one.dataType)
+        if one.name in keys
+        else F.lit(None).cast(one.dataType).alias(one.name)
+        for one in rows.schema
+        if one.name != INITIAL
+    ]
+    state = F.struct(*(F.col(f"`{name}`") for name in initial.columns)).alias(INITIAL)
+    return rows.union(initial.select(*columns, state))
 
 
 def _hashable(key: StructField) -> Column:

@@ -6,11 +6,13 @@ import inspect
 from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ferryman._model.errors import InvalidConfiguration
+from ferryman._spark import ddl
 
 _PARAMETERS = inspect.signature(to_arrow_schema).parameters
 
@@ -33,6 +35,11 @@ def to_spark(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
+def from_ddl(text: str) -> Any:
+    """Read a schema in DDL: with Spark where it runs, and without it otherwise."""
+    return StructType.fromDDL(text) if SparkContext._active_spark_context is not None else ddl.parse(text)
+
+
 def declared_struct(declared: Any, operator: str) -> StructType:
     """Read an operator's declared output: DDL, a StructType or a pyarrow schema."""
     if isinstance(declared, StructType):
@@ -47,10 +54,25 @@ def declared_struct(declared: Any, operator: str) -> StructType:
     )
 
 
+def parse_ddl(declared: Any, where: str) -> StructType:
+    """Read a schema that a user gave as DDL or as a StructType."""
+    if isinstance(declared, StructType):
+        return declared
+    try:
+        parsed = from_ddl(declared) if isinstance(declared, str) else None
+    except (PySparkException, ValueError) as error:
+        raise InvalidConfiguration(f"{where}: {declared!r} is not a schema Spark can read ({error}).") from error
+    if not isinstance(parsed, StructType):
+        raise InvalidConfiguration(
+            f'{where}: {declared!r} is not a schema. Give a StructType, or text such as "count int, total double".'
+        )
+    return parsed
+
+
 def _ddl(text: str, operator: str) -> StructType:
     try:
-        parsed = StructType.fromDDL(text)
-    except PySparkException as error:
+        parsed = from_ddl(text)
+    except (PySparkException, ValueError) as error:
         raise InvalidConfiguration(
             f"operator {operator!r}: its output {text!r} is not a schema Spark can read. Write it as "
             '"sensor string, mean double".'

@@ -26,7 +26,7 @@ class StateView:
         rows = rebuild(self.checkpoint, self.operator, self.epoch).drop_columns([HASH])
         card = self.checkpoint.card()
         assert card is not None, "a rebuilt state has a card"
-        order = [(name, "ascending") for name, _ in card.operators[self.operator].key]
+        order = [(name, "ascending") for name, _ in card.tables[self.operator].key]
         return rows.sort_by(order)
 
     def df(self) -> DataFrame:

@@ -5,24 +5,30 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from ferryman._model.errors import InvalidConfiguration, MissingKey, PinningLost, UnhashableKey
 from ferryman._operator.aggregate import AggregateRunner
 from ferryman._operator.arrow import ArrowRunner
+from ferryman._operator.cells import tables_of
 from ferryman._operator.declare import ArrowOperator, Declared, Operator
 from ferryman._operator.rows import RowRunner
+from ferryman._operator.stateful import StatefulRunner
+from ferryman._spark.interval import seconds
+from ferryman._spark.processor.grouped import GroupedStream
 from ferryman._spark.schema import declared_struct, to_arrow, to_spark
 from ferryman._spark.sinks import Sink
-from ferryman._spark.task import ROUTING_COLUMNS, OperatorSpec
+from ferryman._spark.task import ROUTING_COLUMNS, OperatorSpec, TimeSpec
 from ferryman._state import store as stores
 from ferryman._state.aggregates import Aggregate, compile_aggregates
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import DELETED
+from ferryman._state.tables import TableSpec
 
 if TYPE_CHECKING:
     from ferryman._spark.ferry import Ferry
@@ -36,9 +42,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 class Stream:
     """Rows on their way: what the source gives, or what an operator puts out."""
 
-    def __init__(self, ferry: Ferry, schema: StructType) -> None:
+    def __init__(self, ferry: Ferry | None, schema: StructType, event_time: EventTime | None = None) -> None:
         self.ferry = ferry
         self.schema = schema
+        self.event_time = event_time if event_time is not None and event_time.column in schema.names else None
+
+    @property
+    def case_sensitive(self) -> bool:
+        """Tell whether Spark takes `a` and `A` for two columns."""
+        return self.ferry is not None and self.ferry.spark.conf.get("spark.sql.caseSensitive") == "true"
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Key the stream by one or more columns.
@@ -51,6 +63,38 @@ class Stream:
             If a column's type cannot be a key: arrays, maps, structs and the like.
         """
         return KeyedStream(self, columns)
+
+    def groupBy(self, *cols: str | Column | list[Any]) -> GroupedStream:
+        """Group the stream by one or more columns, as `DataFrame.groupBy` does, for Spark's stateful operators."""
+        listed = cols[0] if len(cols) == 1 and isinstance(cols[0], list) else list(cols)
+        return GroupedStream(self.key_by(*(_column_name(one) for one in listed)))
+
+    groupby = groupBy
+
+    def with_watermark(self, column: str, delay: str | float) -> Stream:
+        """Say how late rows may be: those whose time is older than the latest seen, less the delay, are left out.
+
+        Parameters
+        ----------
+        column
+            A timestamp column.
+        delay
+            How late, as Spark writes it: "10 seconds".
+        """
+        if column not in self.schema.names:
+            raise InvalidConfiguration(
+                f"the stream has no column {column!r}; it has {', '.join(map(repr, self.schema.names))}. Name the "
+                "column of event time."
+            )
+        if self.schema[column].dataType not in (TimestampType(), TimestampNTZType()):
+            raise InvalidConfiguration(
+                f"column {column!r} is of type {self.schema[column].dataType.simpleString()}, and event time is a "
+                "timestamp. Cast it before with_watermark."
+            )
+        late = seconds(delay)
+        if late is None:
+            raise InvalidConfiguration("with_watermark needs a delay, for example '10 seconds'.")
+        return Watermarked(self, EventTime(column, column, round(late * 1000), reported=False, drops=True))
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
         """Apply a stateless step, written as on any batch DataFrame: select, where, withColumn, a broadcast join.
@@ -77,6 +121,27 @@ class Stream:
         return Output(self, sink)
 
 
+@dataclass(frozen=True)
+class EventTime:
+    """The column of event time of a stream, and the watermark on it.
+
+    Attributes
+    ----------
+    name
+        The watermark's name in the manifest: the column it was declared on.
+    reported
+        Whether an operator has seen it already; the first one after its declaration reports it.
+    drops
+        Whether every operator leaves late rows out, or only those that go by event time.
+    """
+
+    name: str
+    column: str
+    delay_ms: int
+    reported: bool
+    drops: bool
+
+
 class Source(Stream):
     """The streaming DataFrame a job begins with."""
 
@@ -90,14 +155,24 @@ class Source(Stream):
                 "ferry.stream needs a streaming DataFrame, and this one is a batch. Use spark.readStream instead of "
                 "spark.read, or ferryman.sources.generator to try things out."
             )
-        super().__init__(ferry, frame.schema)
+        super().__init__(ferry, frame.schema, _spark_watermark(frame.schema))
         self.frame = frame
+
+
+class Watermarked(Stream):
+    """A stream with a watermark."""
+
+    def __init__(self, parent: Stream, event_time: EventTime) -> None:
+        super().__init__(parent.ferry, parent.schema, event_time)
+        self.parent = parent
 
 
 class Transformed(Stream):
     """A stateless step."""
 
     def __init__(self, parent: Stream, function: Callable[[DataFrame], DataFrame]) -> None:
+        if parent.ferry is None:
+            raise InvalidConfiguration("without Spark there are operators only. Test steps between operators on Spark.")
         spark: SparkSession = parent.ferry.spark
         made = function(spark.createDataFrame([], parent.schema))
         if not isinstance(made, DataFrame):
@@ -111,7 +186,7 @@ class Transformed(Stream):
                 "order per key nor one partition per instance is kept. Leave repartition, coalesce and union out of "
                 "it: use them on the streaming DataFrame before ferry.stream, or in a sink."
             )
-        super().__init__(parent.ferry, made.schema)
+        super().__init__(parent.ferry, made.schema, parent.event_time)
         self.parent = parent
         self.function = function
 
@@ -119,11 +194,19 @@ class Transformed(Stream):
 class Operated(Stream):
     """An operator's output."""
 
-    def __init__(self, parent: Stream, spec: OperatorSpec, output: StructType, combined: OperatorSpec | None) -> None:
-        super().__init__(parent.ferry, output)
+    def __init__(
+        self,
+        parent: Stream,
+        spec: OperatorSpec,
+        output: StructType,
+        event_time: EventTime | None = None,
+        initial: DataFrame | None = None,
+    ) -> None:
+        super().__init__(parent.ferry, output, event_time)
         self.parent = parent
         self.spec = spec
-        self.combined = combined
+        self.combined: OperatorSpec | None = None
+        self.initial = initial
 
 
 class KeyedStream:
@@ -139,7 +222,7 @@ class KeyedStream:
                 f"the stream has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, have))}. "
                 "Key by one of those."
             )
-        twice = _repeated(have, exactly=parent.ferry.spark.conf.get("spark.sql.caseSensitive") == "true")
+        twice = _repeated(have, exactly=parent.case_sensitive)
         if twice or len(set(columns)) < len(columns):
             raise InvalidConfiguration(
                 f"the stream has several columns called {twice[0]!r}. Rename all but one before key_by."
@@ -194,11 +277,39 @@ class KeyedStream:
         arrow, inputs = to_arrow(output), tuple(self.parent.schema.names)
         state = _state_of(operator, label)
         runner: RowRunner | ArrowRunner
+        if operator.states() or (issubclass(operator, Operator) and operator.due is not Operator.due):
+            return self._stateful(operator, label, state, output)
         if issubclass(operator, Operator):
             runner = RowRunner(operator, inputs, state, arrow)
         else:
             runner = ArrowRunner(operator, self.key, inputs, state, arrow)
-        return self._operated(label, None, state, arrow, output, runner)
+        made = self._operated(label, None, state, arrow, output, runner)
+        table = replace(made.spec.tables[0], evolution=operator.evolution())
+        made.spec = replace(made.spec, tables=(table,), dropped=tuple(operator.dropped))
+        return made
+
+    def _stateful(self, operator: type[Declared], label: str, values: pa.Schema, output: StructType) -> Stream:
+        """Run an operator that has more state than values."""
+        if not issubclass(operator, Operator):
+            raise InvalidConfiguration(
+                f"operator {label!r} is an ArrowOperator and declares {', '.join(operator.states())}, which is more "
+                "than one value per key. Use Value with a list or dict type, or derive it from Operator."
+            )
+        timers = operator.due is not Operator.due
+        tables, due = tables_of(
+            label, self.key, [one.variable() for one in operator.states().values()], timers=timers, values=values
+        )
+        first = replace(tables[0], evolution=operator.evolution())
+        arrow, inputs = to_arrow(output), self.parent.schema
+        runner = StatefulRunner(
+            operator, tuple(inputs.names), tuple(values.names), tuple(operator.states()), first.state, arrow
+        )
+        time = TimeSpec((), None, due, operator.by_event_time)
+        spec = OperatorSpec(
+            label, KeySchema(self.key), to_arrow(inputs), (first, *tables[1:]), arrow, runner, time, operator.dropped
+        )
+        self._check(label, first.state)
+        return self.operated(spec, output)
 
     def aggregate(self, name: str | None = None, **aggregates: Aggregate) -> Stream:
         """Keep declared aggregates per key, vectorised; every key touched in an epoch is put out.
@@ -227,16 +338,23 @@ class KeyedStream:
             label,
             stream.spec.key,
             pa.schema([*self.key, *aggregation.state]),
-            aggregation.state,
+            stream.spec.tables,
             runner.output,
             AggregateRunner(aggregation, self.key, combined=True),
-            stream.spec.backend,
         )
         return stream
 
     def _operated(
         self, label: str, needed: set[str] | None, state: pa.Schema, arrow: pa.Schema, output: StructType, runner: Any
     ) -> Operated:
+        self._check(label, state)
+        schema = self.parent.schema
+        inputs = to_arrow(StructType([one for one in schema if needed is None or one.name in needed]))
+        key = KeySchema(self.key)
+        tables = (TableSpec(label, label, key, state, stores.choose(key, state)),)
+        return self.operated(OperatorSpec(label, key, inputs, tables, arrow, runner), output)
+
+    def _check(self, label: str, state: pa.Schema) -> None:
         if not _NAME.fullmatch(label):
             raise InvalidConfiguration(
                 f"{label!r} cannot be an operator's name: it stands in file names. Use letters, digits, '_' and '.'."
@@ -247,10 +365,50 @@ class KeyedStream:
                 f"operator {label!r} keeps state called {clash[0]!r}, which is the name of a key column. Give the "
                 "state another name."
             )
-        schema = self.parent.schema
-        inputs = to_arrow(StructType([one for one in schema if needed is None or one.name in needed]))
-        spec = OperatorSpec(label, KeySchema(self.key), inputs, state, arrow, runner, stores.choose(state))
-        return Operated(self.parent, spec, output, None)
+
+    def operated(
+        self,
+        spec: OperatorSpec,
+        output: StructType,
+        *,
+        event_time: str | None = None,
+        initial: DataFrame | None = None,
+    ) -> Operated:
+        """Give an operator's output as a stream, and the operator its part in event time."""
+        time, given = spec.time, self.parent.event_time
+        if given is None and time.by_watermark:
+            raise InvalidConfiguration(
+                f"operator {spec.name!r} goes by event time, and its input has no watermark. Add "
+                'with_watermark("time", "10 seconds") before groupBy or key_by.'
+            )
+        if given is not None and given.column in spec.input.names:
+            reports = () if given.reported else ((given.name, given.column, given.delay_ms),)
+            late = given.column if time.by_watermark or given.drops else None
+            spec = replace(spec, time=replace(time, watermarks=reports, late=late))
+        after = None
+        if given is not None and event_time is not None:
+            after = replace(given, column=event_time, reported=True)
+        return Operated(self.parent, spec, output, after, initial)
+
+
+def _column_name(column: Any) -> str:
+    if isinstance(column, str):
+        return column
+    name = re.fullmatch(r"Column<'([^'()]+)'>", str(column))
+    if name is None:
+        raise InvalidConfiguration(
+            f"groupBy got {column!r}. Group by columns of the stream, by name; compute new ones with select before."
+        )
+    return name[1]
+
+
+def _spark_watermark(schema: StructType) -> EventTime | None:
+    """Find the watermark that a streaming DataFrame has from `withWatermark`."""
+    for field in schema:
+        delay = field.metadata.get("spark.watermarkDelayMs")
+        if delay is not None:
+            return EventTime(field.name, field.name, int(delay), reported=False, drops=False)
+    return None
 
 
 def _repeated(names: list[str], *, exactly: bool) -> list[str]:
@@ -268,6 +426,8 @@ class Output:
 
     def start(self, name: str, **options: Any) -> Job:
         """Start a job with this one output; the options are those of `Ferry.start`."""
+        if self.stream.ferry is None:
+            raise InvalidConfiguration("this stream belongs to a testing harness, which runs it itself.")
         return self.stream.ferry.start(name, self, **options)
 
 

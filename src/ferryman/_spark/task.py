@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import Accumulator, TaskContext, cloudpickle
 
 from ferryman._log.advance import advance
@@ -22,11 +24,12 @@ from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, NullKey, OperatorFailed, PinningLost, StaleTask, to_text
 from ferryman._model.records import DeltaRef
-from ferryman._operator.run import Given, Made, Runner
+from ferryman._operator.run import Given, Made, Runner, Time
 from ferryman._spark.home import alone, forget_earlier_runs, home, host
 from ferryman._state import store as stores
 from ferryman._state.keys import Keys, KeySchema, distinct
 from ferryman._state.store.contract import HASH, delta_schema
+from ferryman._state.tables import DUE_TIME, DUE_WHAT, Entries, TableSpec, due, first_due
 
 TOKEN = "_token"
 SEQUENCE = "_seq"
@@ -37,16 +40,44 @@ RESIDENT_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
+class TimeSpec:
+    """Say what an operator has to do with time.
+
+    Attributes
+    ----------
+    watermarks
+        The watermarks that it reports to the driver: (name, column, delay in ms).
+    late
+        The column by which rows are late, if late rows are to be left out.
+    due
+        The table of what is due, if it has one.
+    by_watermark
+        Whether that is due by the watermark; else by the clock.
+    """
+
+    watermarks: tuple[tuple[str, str, int], ...] = ()
+    late: str | None = None
+    due: str | None = None
+    by_watermark: bool = False
+
+
+@dataclass(frozen=True)
 class OperatorSpec:
     """All that does not change from epoch to epoch: what an operator is."""
 
     name: str
     key: KeySchema
     input: pa.Schema
-    state: pa.Schema
+    tables: tuple[TableSpec, ...]
     output: pa.Schema
     runner: Runner
-    backend: str
+    time: TimeSpec = TimeSpec()
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> pa.Schema:
+        """Give the columns of the first table: one row per key."""
+        return self.tables[0].state
 
 
 @dataclass(frozen=True)
@@ -60,8 +91,11 @@ class Control:
     home: str | None
     owner: tuple[int, ...]
     tokens: tuple[int, ...]
-    newest: tuple[DeltaRef, ...] | None
+    newest: Mapping[str, tuple[DeltaRef, ...]] | None
     newest_same_routing: bool
+    time_ms: int = 0
+    watermark_ms: int | None = None
+    late_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,9 +108,11 @@ class Receipt:
     rows: int
     keys: int
     output: int
+    late: int
     busy_ms: float
-    advanced: int
-    delta: DeltaRef | None
+    deltas: Mapping[str, DeltaRef]
+    watermarks: Mapping[str, int]
+    next_due: int | None
     host: str
 
 
@@ -104,8 +140,8 @@ def unpack(packed: bytes, digest: str) -> Any:
     return _specs[digest]
 
 
-def _store(spec: OperatorSpec, place: Path, groups: int) -> stores.Store:
-    """Open the operator's store in a home, once per worker."""
+def _store(spec: TableSpec, place: Path, groups: int) -> stores.Store:
+    """Open the store of a table in a home, once per worker."""
     if place not in _stores or spec.name not in _stores[place]:
         if place not in _stores:
             forget_earlier_runs(place)
@@ -140,43 +176,66 @@ class InstanceTask:
 
 
 def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.RecordBatch]) -> tuple[pa.Table, Receipt]:
-    """Read the epoch before, run the operator, publish the delta."""
+    """Read the epoch before, run the operator, publish the deltas."""
     began = time.perf_counter()
     rows = _in_order(spec, control, instance, batches)
+    seen = _watermarks(spec, rows)
+    rows, late = _without_late(spec, control, rows)
     total = len(control.owner)
     mine = np.flatnonzero(np.array(control.owner) == instance)
     before = control.epoch - 1
     checkpoint = Checkpoint(directory(control.checkpoint, fsync=control.fsync))
-    hashes = rows.column(HASH).to_numpy()
-    keys = Keys.of(spec.key, hashes, key_columns(spec, control.epoch, rows))
-    index, first = distinct(keys)
-    touched = keys.take(first)
+    keys = Keys.of(spec.key, rows.column(HASH).to_numpy(), key_columns(spec, control.epoch, rows))
     place = home(control.checkpoint, control.run_id, control.home)
     with alone(place, spec.name, instance):
-        store = _store(spec, place, total)
-        advanced = advance(
-            store,
-            checkpoint,
-            spec.name,
-            mine,
-            before,
-            key=spec.key,
-            state=spec.state,
-            total=total,
-            newest=_newest(control, instance),
-        )
-        found = store.lookup(touched)
-    given = Given(spec.name, control.epoch, rows, index, touched.columns(), found.present, found.state)
+        opened = {}
+        for table in spec.tables:
+            store = opened[table.name] = _store(table, place, total)
+            advance(
+                store,
+                checkpoint,
+                table.name,
+                mine,
+                before,
+                key=table.key,
+                state=table.state,
+                total=total,
+                newest=_newest(control, table.name, instance),
+                evolution=table.evolution,
+            )
+        keys, due = _with_due(spec, control, keys, opened, mine)
+        index, first = distinct(keys)
+        touched = keys.take(first)
+        found = opened[spec.name].lookup(touched)
+    given = Given(
+        spec.name,
+        control.epoch,
+        rows,
+        index[: rows.num_rows],
+        touched.columns(),
+        found.present,
+        found.state,
+        {one.name: Entries(one, opened[one.name], touched, total) for one in spec.tables[1:]},
+        Time(control.time_ms, control.watermark_ms, _due(due, index[rows.num_rows :])),
+    )
     made = spec.runner.run(given)
-    if (store.epochs()[mine] != before).any():
+    if any((store.epochs()[mine] != before).any() for store in opened.values()):
         raise StaleTask(
             f"operator {spec.name!r}: a later epoch overtook this task of epoch {control.epoch}. Its result is not "
             "wanted any more; nothing to do."
         )
-    delta = _delta(spec, touched, made)
-    ref = checkpoint.write_delta(control.epoch, spec.name, instance, delta) if delta.num_rows else None
-    if store.mapped_bytes() > RESIDENT_BYTES:
-        store.release()
+    deltas = {spec.name: _delta(spec, touched, made)}
+    deltas.update(
+        {one.name: made.changes[one.name].delta(one, touched) for one in spec.tables if one.name in made.changes}
+    )
+    refs = {
+        name: checkpoint.write_delta(control.epoch, name, instance, delta)
+        for name, delta in deltas.items()
+        if delta.num_rows
+    }
+    for store in opened.values():
+        if store.mapped_bytes() > RESIDENT_BYTES:
+            store.release()
     busy = (time.perf_counter() - began) * 1000
     receipt = Receipt(
         spec.name,
@@ -185,20 +244,88 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         rows.num_rows,
         len(first),
         made.output.num_rows,
+        late,
         busy,
-        advanced,
-        ref,
+        refs,
+        seen,
+        _next_due(spec, opened, mine, made, _until(spec, control)),
         host(),
     )
     return made.output, receipt
 
 
-def _newest(control: Control, instance: int) -> list[DeltaRef] | None:
+def _watermarks(spec: OperatorSpec, rows: pa.Table) -> dict[str, int]:
+    """Find how far event time has come in these rows, for each watermark that is to be reported."""
+    found = {}
+    for name, column, delay_ms in spec.time.watermarks:
+        latest = pc.max(rows.column(column)).cast(pa.timestamp("us", "UTC")).value if rows.num_rows else None
+        if latest is not None:
+            found[name] = latest // 1000 - delay_ms
+    return found
+
+
+def _without_late(spec: OperatorSpec, control: Control, rows: pa.Table) -> tuple[pa.Table, int]:
+    """Leave out the rows that are not waited for any more, and count them."""
+    if spec.time.late is None or control.late_ms is None or not rows.num_rows:
+        return rows, 0
+    times = rows.column(spec.time.late)
+    bound = pa.scalar(control.late_ms * 1000, pa.timestamp("us", "UTC")).cast(times.type)
+    # A row without a time is never late: it is for the operator to say what such a row means.
+    kept = rows.filter(pc.fill_null(pc.greater(times, bound), True))
+    return kept, rows.num_rows - kept.num_rows
+
+
+def _with_due(
+    spec: OperatorSpec, control: Control, keys: Keys, opened: Mapping[str, stores.Store], mine: npt.NDArray[np.int64]
+) -> tuple[Keys, pa.Table | None]:
+    """Add the keys that have something due to those that have rows."""
+    until = _until(spec, control)
+    if spec.time.due is None or until is None:
+        return keys, None
+    rows = due(opened[spec.time.due], mine, until)
+    if not rows.num_rows:
+        return keys, None
+    rows = rows.sort_by([(DUE_TIME, "ascending")])
+    names = spec.key.fields.names
+    more = Keys.of(spec.key, rows.column(HASH).to_numpy(), [rows.column(name) for name in names])
+    columns = [pa.concat_arrays([a, b]) for a, b in zip(keys.columns(), more.columns(), strict=True)]
+    return Keys.of(spec.key, np.concatenate([keys.hash, more.hash]), columns), rows
+
+
+def _until(spec: OperatorSpec, control: Control) -> int | None:
+    return control.watermark_ms if spec.time.by_watermark else control.time_ms
+
+
+def _next_due(
+    spec: OperatorSpec,
+    opened: Mapping[str, stores.Store],
+    mine: npt.NDArray[np.int64],
+    made: Made,
+    until: int | None,
+) -> int | None:
+    """Find when something is due next: then, or a little later if it was taken back, an epoch has to come."""
+    if spec.time.due is None:
+        return None
+    times = [first_due(opened[spec.time.due], mine, until)]
+    changes = made.changes.get(spec.time.due)
+    if changes is not None:
+        times += changes.subkey[DUE_TIME].filter(pa.array(~changes.deleted)).to_pylist()
+    return min((one for one in times if one is not None), default=None)
+
+
+def _due(rows: pa.Table | None, positions: npt.NDArray[np.int64]) -> tuple[tuple[int, int, str], ...]:
+    if rows is None:
+        return ()
+    return tuple(
+        zip(rows.column(DUE_TIME).to_pylist(), positions.tolist(), rows.column(DUE_WHAT).to_pylist(), strict=True)
+    )
+
+
+def _newest(control: Control, table: str, instance: int) -> list[DeltaRef] | None:
     if control.newest is None:
         return None
-    if control.newest_same_routing:
-        return [ref for ref in control.newest if ref.instance == instance]
-    return list(control.newest)
+    refs = control.newest.get(table, ())
+    return [ref for ref in refs if ref.instance == instance or not control.newest_same_routing]
 
 
 def _in_order(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.RecordBatch]) -> pa.Table:

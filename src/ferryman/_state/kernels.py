@@ -122,6 +122,20 @@ def distinct_bytes(hashes: Ints, offsets: Ints, data: Bytes) -> tuple[Ints, Ints
 
 
 @kernel(INTS, INTS, BYTES)
+def mixed(hashes: Ints, offsets: Ints, data: Bytes) -> Ints:
+    """Mix the bytes of each key into its hash: entries of one key share the hash, and a search must not."""
+    n = len(hashes)
+    out = np.empty(n, np.int64)
+    for row in range(n):
+        h = hashes[row]
+        for at in range(offsets[row], offsets[row + 1]):
+            h = (h ^ np.int64(data[at])) * np.int64(1099511628211)
+        h = (h ^ ((h >> 29) & LOW)) * _GOLDEN
+        out[row] = h ^ (h << 32)
+    return out
+
+
+@kernel(INTS, INTS, BYTES)
 def take_bytes(indices: Ints, offsets: Ints, data: Bytes) -> tuple[Ints, Bytes]:
     """Copy the byte strings at the given positions."""
     n = len(indices)

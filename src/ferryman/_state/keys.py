@@ -7,6 +7,7 @@ Calls the kernels and `words`; no I/O.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -22,6 +23,7 @@ from ferryman._state.words import from_words, one_array, to_words
 
 Columns = Sequence[pa.Array | pa.ChunkedArray]
 
+_SIGN = np.int64(-(1 << 63))
 _NO_WORDS: Ints = np.empty(0, np.int64)
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
 
@@ -51,9 +53,12 @@ class KeySchema:
     ----------
     fields
         The key's columns, in order. `UnhashableKey` lists every column that cannot be part of a key.
+    entries
+        Whether a key has several rows, told apart by columns that Spark's hash does not cover.
     """
 
     fields: pa.Schema
+    entries: bool = False
     kind: Literal["word", "bytes"] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +74,7 @@ class KeySchema:
                 f"Cannot use {', '.join(wrong)} as a key: such values have no single canonical form. "
                 "Use booleans, signed integers, floats, decimals, dates, timestamps, strings or binary."
             )
-        narrow = len(self.fields) == 1 and _is_narrow(self.fields.types[0])
+        narrow = not self.entries and len(self.fields) == 1 and _is_narrow(self.fields.types[0])
         object.__setattr__(self, "kind", "word" if narrow else "bytes")
 
 
@@ -161,7 +166,7 @@ class Keys:
 
 
 def distinct(keys: Keys) -> tuple[Ints, Ints]:
-    """Assign numbers to the distinct keys in the order they are first seen.
+    """Assign numbers to the distinct keys, or entries of keys, in the order they are first seen.
 
     Returns
     -------
@@ -172,7 +177,8 @@ def distinct(keys: Keys) -> tuple[Ints, Ints]:
     """
     if keys.schema.kind == "word":
         return kernels.distinct_words(keys.hash, keys.words)
-    return kernels.distinct_bytes(keys.hash, keys.offsets, keys.data)
+    hashes = kernels.mixed(keys.hash, keys.offsets, keys.data) if keys.schema.entries else keys.hash
+    return kernels.distinct_bytes(hashes, keys.offsets, keys.data)
 
 
 def last(keys: Keys) -> Ints:
@@ -216,7 +222,29 @@ def _fixed_cells(array: pa.Array) -> Bytes:
     if pa.types.is_decimal128(array.type):
         cells = np.frombuffer(array.buffers()[1], np.uint8)
         return cells[array.offset * 16 : (array.offset + len(array)) * 16].reshape(-1, 16)
-    return _canonical_words(array).view(np.uint8).reshape(-1, 8)
+    # Big-endian and with the sign turned, bytes compare as the numbers do: ranges of keys are ranges of bytes.
+    cells = _ordered(_canonical_words(array), array.type).byteswap().view(np.uint8)
+    laid: Bytes = cells.reshape(-1, 8)
+    return laid
+
+
+def _ordered(words: Ints, dtype: pa.DataType) -> Ints:
+    """Turn words so that, taken as unsigned, they compare as their values do."""
+    # A negative float is larger the smaller its bits are.
+    turned: Ints = np.where(words < 0, ~words, words ^ _SIGN) if pa.types.is_floating(dtype) else words ^ _SIGN
+    return turned
+
+
+def _unordered(words: Ints, dtype: pa.DataType) -> Ints:
+    turned: Ints = np.where(words < 0, words ^ _SIGN, ~words) if pa.types.is_floating(dtype) else words ^ _SIGN
+    return turned
+
+
+def prefixes(columns: Columns, types: Sequence[pa.DataType]) -> list[bytes]:
+    """Give what the canonical bytes of keys begin with whose first columns are these."""
+    offsets, data = _encode([one_array(each, dtype) for each, dtype in zip(columns, types, strict=True)])
+    whole, bounds = data.tobytes(), offsets.tolist()
+    return [whole[a:b] for a, b in itertools.pairwise(bounds)]
 
 
 def _encode(arrays: list[pa.Array]) -> tuple[Ints, Bytes]:
@@ -246,4 +274,4 @@ def _decode(dtype: pa.DataType, cursor: Ints, data: Bytes) -> pa.Array:
     kernels.get_fixed(cursor, data, cells)
     if wide:
         return pa.Array.from_buffers(dtype, len(cursor), [None, pa.py_buffer(cells)])
-    return from_words(cells.reshape(-1).view(np.int64), dtype)
+    return from_words(_unordered(cells.reshape(-1).view(np.int64).byteswap(), dtype), dtype)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from ferryman._model.errors import StaleTask, UnknownOption
 from ferryman._state import store
 from ferryman._state.keys import Keys, KeySchema
+from ferryman._state.store.rocksdb import options
 
 GROUPS = 4
 IDS = range(48)
@@ -80,7 +81,7 @@ class Case:
         return pa.Table.from_arrays([hashes, *extra, *self.columns(ids), *state], schema=schema)
 
 
-@pytest.fixture(params=["columnar", "lmdb"])
+@pytest.fixture(params=["columnar", "lmdb", "rocksdb"])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -250,19 +251,36 @@ def test_mains_grow_far_beyond_their_first_size_and_survive_mass_deletes(case: C
     assert sorted(parts.column("n").to_pylist()) == sorted(wanted)
 
 
-def test_keys_that_come_and_go_do_not_add_up_on_disk(backend: str, tmp_path: Path) -> None:
+def test_keys_that_come_and_go_do_not_add_up_on_disk(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend == "rocksdb":
+        # What it may keep in memory it also keeps in its log; with the usual budget no file would be tidied up here.
+        monkeypatch.setattr(options, "MEMTABLE_BYTES", 64 << 10)
+        options.options.cache_clear()
     case = Case(backend, "string", "spread")
     opened = case.open(tmp_path)
     opened.ingest(case.part({}), ALL, 0)
     sizes = []
-    for epoch in range(1, 201):
+    for epoch in range(1, 301):
         alive, gone = range(epoch * 50, epoch * 50 + 50), range(epoch * 50 - 50, epoch * 50)
         rows: dict[int, Row | None] = {i: (i, None, None) for i in alive}
         opened.apply(case.delta({**rows, **dict.fromkeys(gone)}), ALL, epoch)
-        sizes.append(sum(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file()))
-    assert sizes[-1] <= 2 * sizes[20]
-    assert sum(opened.scan(group, 200).num_rows for group in range(GROUPS)) == 50
+        # RocksDB's LOG is a diary for people, of a limited length.
+        files = [each for each in tmp_path.rglob("*") if each.name != "LOG"]
+        sizes.append(sum(size_of(each) for each in files))
+    assert max(sizes) <= 2 * max(sizes[:100])
+    assert sum(opened.scan(group, 300).num_rows for group in range(GROUPS)) == 50
     opened.close()
+    options.options.cache_clear()
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        # RocksDB tidies up in the background.
+        return 0
 
 
 def test_two_stores_of_one_process_see_each_others_changes(case: Case, tmp_path: Path) -> None:
@@ -300,6 +318,7 @@ NARROW = [
     (pa.time32("ms"), datetime.time(23, 59, 59, 999000)), (pa.time64("ns"), 86_399_999_999_999),
     (pa.timestamp("s"), datetime.datetime(1900, 1, 1)), (pa.timestamp("ns"), 2**62 + 1),
     (pa.timestamp("us", "Europe/Berlin"), 1), (pa.duration("ns"), -(2**62) - 1),
+    (pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.bool_())]))]), {"a": None, "b": {"c": True}}),
 ]  # fmt: skip
 WIDE = [
     (pa.string(), "grüß\0"), (pa.large_string(), ""), (pa.binary(), b"\xff\0"), (pa.binary(3), b"abc"),
@@ -319,14 +338,15 @@ def state_of(kinds: list[tuple[pa.DataType, object]]) -> tuple[pa.Schema, list[p
 
 
 @pytest.mark.parametrize(
-    ("backend", "kinds"), [("columnar", NARROW), ("lmdb", NARROW + WIDE), ("columnar", NARROW * 4)]
+    ("backend", "kinds"),
+    [("columnar", NARROW), ("lmdb", NARROW + WIDE), ("rocksdb", NARROW + WIDE), ("columnar", NARROW * 4)],
 )
 def test_values_of_every_type_come_back_exactly(
     backend: str, kinds: list[tuple[pa.DataType, object]], tmp_path: Path
 ) -> None:
     schema, columns = state_of(kinds)
     case = Case(backend, "word", "spread", schema)
-    assert store.choose(schema) == backend
+    assert backend in (store.choose(case.key, schema), "rocksdb")
     opened = case.open(tmp_path)
     head = [pa.array([case.hash(i) for i in range(3)]), *case.columns([0, 1, 2])]
     part = pa.Table.from_arrays([*head, *columns], schema=store.part_schema(case.key, schema))
@@ -351,6 +371,30 @@ def test_keys_of_any_length_are_told_apart(backend: str, length: int, tmp_path: 
     opened.ingest(pa.Table.from_arrays(columns, schema=store.part_schema(case.key, STATE)), ALL, 1)
     assert opened.lookup(keys).state.column("n").to_pylist() == [0, 1, 2, None]
     assert sorted(opened.scan(0, 1).column("k").to_pylist()) == names[:3]
+    opened.close()
+
+
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+@pytest.mark.parametrize(("ordered", "long"), [("lmdb", 470), ("rocksdb", 470), ("rocksdb", 520)])
+def test_ranges_come_in_the_order_of_canonical_bytes(ordered: str, long: int, limit: int, tmp_path: Path) -> None:
+    case = Case(ordered, "string", "forged")
+    names = [head + tail for head in ("", "a", "b" * long, "c" * long) for tail in ("", "\0", "x", "y", "\U0010ffff")]
+    hashes = np.arange(len(names)) % 2
+    rows = range(len(names))
+    columns = [pa.array(hashes), pa.array(names), pa.array(rows), *(pa.nulls(len(names), t) for t in STATE.types[1:])]
+    part = pa.Table.from_arrays(columns, schema=store.part_schema(case.key, STATE))
+    opened = case.open(tmp_path)
+    opened.ingest(part, ALL[:1], 1)
+    opened.ingest(part, ALL[1:], 1)
+    bounds = [b"", b"a", b"ay", b"b" * long, b"b" * long + b"x", b"c" * (long + 1), b"\xff"]
+    asked = [(group, low, high) for group in (1, 0) for low in bounds for high in bounds]
+    wanted = []
+    for number, (group, low, high) in enumerate(asked):
+        mine = sorted((names[i].encode(), i) for i in rows if hashes[i] == group)
+        wanted += [(number, i) for key, i in mine if low <= key < high][:limit]
+    found = opened.ranges(*zip(*asked, strict=True), limit)
+    assert list(zip(found.index.tolist(), found.part.column("n").to_pylist(), strict=True)) == wanted
+    assert found.part.column("k").to_pylist() == [names[i] for _, i in wanted]
     opened.close()
 
 
@@ -393,7 +437,7 @@ def test_a_task_of_a_replaced_store_cannot_write_into_its_successor(backend: str
     successor = new.open(tmp_path)
     successor.ingest(new.part({}), ALL, 0)
     rows = {i: (i, None, None) for i in IDS}
-    if backend == "columnar":
+    if backend != "lmdb":
         with pytest.raises(StaleTask):
             zombie.apply(old.delta(rows), ALL, 1)
     else:

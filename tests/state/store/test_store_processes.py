@@ -20,7 +20,7 @@ ALL = np.arange(history.GROUPS)
 GROUP_OF = history.HASHES % history.GROUPS
 
 
-@pytest.fixture(params=["columnar", "lmdb"])
+@pytest.fixture(params=["columnar", "lmdb", "rocksdb"])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

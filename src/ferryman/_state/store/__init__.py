@@ -1,7 +1,7 @@
 """Stores: the main copies of key groups on local disk, behind one contract with several backends.
 
-`contract` says what a store does; each backend is a folder with the same file names. `home` and
-`locks` are what the backends share. Only this package and the log touch the disk.
+`contract` says what a store does; each backend is a folder with the same file names. `home`, `locks`,
+`record_keys` and `record_values` are what the backends share. Only this package and the log touch the disk.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ferryman._model.errors import UnknownOption
+from ferryman._state import flat
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import DELETED, HASH, Found, Store, delta_schema, part_schema
 from ferryman._state.words import fits_word
@@ -18,9 +19,10 @@ from ferryman._state.words import fits_word
 __all__ = ["DELETED", "HASH", "Found", "Store", "choose", "delta_schema", "open", "part_schema"]
 
 
-def choose(state: pa.Schema) -> str:
-    """Name the backend for a state: columnar if all its columns are narrow, else lmdb."""
-    return "columnar" if all(fits_word(each) for each in state.types) else "lmdb"
+def choose(key: KeySchema, state: pa.Schema) -> str:
+    """Name the backend for a table: columnar if it has one row per key and narrow columns, else lmdb."""
+    narrow = not key.entries and all(fits_word(each) for each in flat.schema(state).types)
+    return "columnar" if narrow else "lmdb"
 
 
 def open(backend: str, directory: Path, key: KeySchema, state: pa.Schema, groups: int) -> Store:
@@ -29,7 +31,7 @@ def open(backend: str, directory: Path, key: KeySchema, state: pa.Schema, groups
     Parameters
     ----------
     backend
-        "columnar" or "lmdb".
+        "columnar", "lmdb" or "rocksdb".
     directory
         The operator's own directory in the home; made if it is missing.
     key, state
@@ -46,4 +48,15 @@ def open(backend: str, directory: Path, key: KeySchema, state: pa.Schema, groups
         from ferryman._state.store.lmdb.store import LmdbStore
 
         return LmdbStore(directory, key, state, groups)
-    raise UnknownOption(f"There is no store backend {backend!r}. Use 'columnar' or 'lmdb'.")
+    if backend == "rocksdb":
+        try:
+            from ferryman._state.store.rocksdb.store import RocksdbStore
+        except ModuleNotFoundError as error:
+            if error.name != "rocksdict":
+                raise
+            raise UnknownOption(
+                "The rocksdb backend needs the package rocksdict, which this Python does not have. Install it on every "
+                'host that runs Python workers: pip install "ferryman[rocksdb]"'
+            ) from error
+        return RocksdbStore(directory, key, state, groups)
+    raise UnknownOption(f"There is no store backend {backend!r}. Use 'columnar', 'lmdb' or 'rocksdb'.")

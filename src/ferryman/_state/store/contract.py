@@ -7,6 +7,7 @@ appears at most once in either. Knows keys only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +38,14 @@ class Found:
 
     present: Mask
     state: pa.Table
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """What a reading of ranges gave: for each row the number of its range, and the rows as a part."""
+
+    index: Ints
+    part: pa.Table
 
 
 class Store(Protocol):
@@ -73,6 +82,19 @@ class Store(Protocol):
 
     def scan(self, group: int, as_of: int) -> pa.Table:
         """Give all rows of a group as a part; `StaleTask` if its main is not at that epoch."""
+
+    def ranges(self, groups: Sequence[int], low: Sequence[bytes], high: Sequence[bytes], limit: int) -> Ranges:
+        """Read the rows of some ranges of keys, in the order of their canonical bytes; not every backend can.
+
+        Parameters
+        ----------
+        groups
+            The key group of each range.
+        low, high
+            Where each range begins, and where it has ended.
+        limit
+            How many rows of a range to give at the most.
+        """
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         """Forget the mains of these groups."""
@@ -172,6 +194,18 @@ def to_advance(at: Ints, groups: Ints, epoch: int) -> Ints:
             "dropped, or a process was killed while writing it. Rebuild the main with ingest, then apply."
         )
     return groups[mine < epoch]
+
+
+def end_of(prefix: bytes) -> bytes:
+    r"""Give the first byte string after all that begin with a prefix.
+
+    Examples
+    --------
+    >>> end_of(b"ab"), end_of(b"a\xff")
+    (b'ac', b'b')
+    """
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\xff" * (len(prefix) + 1)
 
 
 def not_at(group: int, at: int, as_of: int) -> StaleTask:

@@ -5,6 +5,7 @@ Calls the ledger, the mains, the codec and the kernels of this folder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ferryman._model.errors import UnknownOption
+from ferryman._state import flat
 from ferryman._state.compiled import Ints
 from ferryman._state.keys import Keys, KeySchema
 from ferryman._state.store import contract, home
@@ -26,7 +28,7 @@ from ferryman._state.store.columnar.layout import (
 )
 from ferryman._state.store.columnar.ledger import Ledger
 from ferryman._state.store.columnar.mains import Mains
-from ferryman._state.store.contract import Found, Rows
+from ferryman._state.store.contract import Found, Ranges, Rows
 from ferryman._state.store.locks import Locks
 from ferryman._state.words import fits_word
 
@@ -35,18 +37,20 @@ class ColumnarStore:
     """Hold mains of narrow typed state; see `contract.Store` for what each method does."""
 
     def __init__(self, directory: Path, key: KeySchema, state: pa.Schema, groups: int) -> None:
-        wrong = [f"{each.name} ({each.type})" for each in state if not fits_word(each.type)]
+        narrow = flat.schema(state)
+        wrong = [f"{each.name} ({each.type})" for each in narrow if not fits_word(each.type)]
         if wrong:
             raise UnknownOption(
                 f"The columnar backend cannot hold {', '.join(wrong)}: it keeps values of at most 8 bytes. "
                 "Use the lmdb backend for this state."
             )
         self._key = key
-        self._state = state
+        self._declared = state
+        self._state = narrow
         self._groups = groups
         self._wide = key.kind == "bytes"
         self._skip = key_columns(self._wide)
-        self._columns = self._skip + validity_words(state) + len(state)
+        self._columns = self._skip + validity_words(narrow) + len(narrow)
         who = home.identity("columnar", key, state, groups)
         files = home.claim(directory, who, lambda fresh: Ledger.create(fresh / "ledger", groups))
         self._ledger = Ledger(files / "ledger", groups)
@@ -63,14 +67,16 @@ class ColumnarStore:
         cells = kernels.gather(rows, groups, self._mains.base, self._mains.slots, self._columns, self._skip)
         present = rows >= 0
         columns = from_cells(cells, self._state, None if present.all() else present)
-        return Found(present, pa.Table.from_arrays(columns, schema=_nullable(self._state)))
+        return Found(
+            present, pa.Table.from_arrays(flat.rise(columns, self._declared), schema=_nullable(self._declared))
+        )
 
     def apply(self, delta: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
         with self._locks.held(wanted):
             at = self._ledger.epochs()
             advancing = contract.to_advance(at, wanted, epoch)
-            rows = Rows.of(delta, self._key, self._state, contract.mark(advancing, self._groups))
+            rows = Rows.of(delta, self._key, self._declared, contract.mark(advancing, self._groups))
             missing = advancing[at[advancing] < 0]
             touched = contract.mark(self._touched(rows.groups), self._groups)
             touched[missing] = True
@@ -84,7 +90,7 @@ class ColumnarStore:
 
     def ingest(self, part: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
-        rows = Rows.of(part, self._key, self._state, contract.mark(wanted, self._groups))
+        rows = Rows.of(part, self._key, self._declared, contract.mark(wanted, self._groups))
         with self._locks.held(wanted):
             self._ledger.torn[wanted] = 1
             self._mains.empty(wanted)
@@ -101,6 +107,9 @@ class ColumnarStore:
         if at != as_of:
             raise contract.not_at(group, at, as_of)
         return part
+
+    def ranges(self, groups: Sequence[int], low: Sequence[bytes], high: Sequence[bytes], limit: int) -> Ranges:
+        raise NotImplementedError("the columnar backend has no order of keys")
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
@@ -145,7 +154,7 @@ class ColumnarStore:
         mains.reserve(inserts, text)
         kernels.write(
             keys.hash, keys.words, keys.offsets, keys.data, rows.groups, rows.deleted,
-            to_cells(rows.state, len(keys)), mains.base, mains.slots, mains.heaps,
+            to_cells(flat.fall(rows.state), len(keys)), mains.base, mains.slots, mains.heaps,
             self._columns, self._ledger.rows, self._ledger.heap,
         )  # fmt: skip
 
@@ -164,8 +173,9 @@ class ColumnarStore:
             keys = Keys(self._key, cells[HASH_COLUMN], offsets=offsets, data=data)
         else:
             keys = Keys(self._key, cells[HASH_COLUMN], words=cells[KEY_COLUMN])
-        columns = [pa.array(keys.hash), *keys.columns(), *from_cells(cells[self._skip :], self._state)]
-        schema = contract.part_schema(self._key, _nullable(self._state))
+        state = flat.rise(from_cells(cells[self._skip :], self._state), self._declared)
+        columns = [pa.array(keys.hash), *keys.columns(), *state]
+        schema = contract.part_schema(self._key, _nullable(self._declared))
         return pa.Table.from_arrays(columns, schema=schema)
 
 

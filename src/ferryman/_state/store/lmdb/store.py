@@ -1,12 +1,12 @@
 """The lmdb store: the contract, carried out in LMDB transactions.
 
-One writer at a time, any number of readers on a snapshot each. Calls the ledger, the codec and the
-record keys of this folder.
+One writer at a time, any number of readers on a snapshot each. Calls the ledger and the long keys of this
+folder, and the records that ordered databases share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import lmdb
@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from ferryman._state.compiled import Ints
 from ferryman._state.keys import Keys, KeySchema
-from ferryman._state.store import contract, home
-from ferryman._state.store.contract import Found, Rows
-from ferryman._state.store.lmdb import codec, ledger, record_keys
+from ferryman._state.store import contract, home, record_keys, record_values
+from ferryman._state.store.contract import Found, Ranges, Rows
+from ferryman._state.store.lmdb import ledger, long_keys
 from ferryman._state.store.lmdb.environment import Environment
 
 
@@ -37,17 +37,19 @@ class LmdbStore:
             return ledger.read(transaction, self._at.ledger, self._groups)
 
     def lookup(self, keys: Keys) -> Found:
-        records, whole = record_keys.of(keys, keys.groups(self._groups).astype(np.int64))
+        records, whole = long_keys.records_of(keys, keys.groups(self._groups).astype(np.int64))
         with self._at.database.begin(db=self._at.rows) as transaction:
             values = [transaction.get(each) for each in records]
         present = np.fromiter((each is not None for each in values), np.bool_, len(values))
-        rows = codec.unpack(values, self._state)
+        rows = record_values.unpack(values, self._state)
         # The digest of a cut key says which record to read; only the whole key says whose it is.
         cut = [i for i, key in enumerate(whole) if key is not None and values[i] is not None]
         if any(rows.long_keys[i] != whole[i] for i in cut):
             for i in cut:
                 present[i] = rows.long_keys[i] == whole[i]
-            rows = codec.unpack([v if here else None for v, here in zip(values, present, strict=True)], self._state)
+            rows = record_values.unpack(
+                [v if here else None for v, here in zip(values, present, strict=True)], self._state
+            )
         return Found(present, pa.Table.from_arrays(rows.columns, schema=self._state))
 
     def apply(self, delta: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
@@ -75,19 +77,44 @@ class LmdbStore:
             at = int(ledger.read(transaction, self._at.ledger, self._groups)[group])
             if at != as_of:
                 raise contract.not_at(group, at, as_of)
-            records, values = [], []
-            for record, value in self._records(transaction, group):
-                records.append(record)
-                values.append(value)
-        rows = codec.unpack(values, self._state)
+            return self._part(list(self._records(transaction, group)))
+
+    def _raw(self, record: bytes, value: bytes) -> bytes:
+        whole = record_values.unpack([bytes(value)], self._state).long_keys[0]
+        return record[record_keys.PREFIX :] if whole is None else whole
+
+    def _part(self, found: list[tuple[bytes, bytes]]) -> pa.Table:
+        rows = record_values.unpack([value for _, value in found], self._state)
         hashes = np.array(rows.hashes, np.int64)
         raw = [
             record[record_keys.PREFIX :] if key is None else key
-            for record, key in zip(records, rows.long_keys, strict=True)
+            for (record, _), key in zip(found, rows.long_keys, strict=True)
         ]
         keys = Keys.of_raw(self._key, hashes, raw)
         columns = [pa.array(hashes), *keys.columns(), *rows.columns]
         return pa.Table.from_arrays(columns, schema=contract.part_schema(self._key, self._state))
+
+    def ranges(self, groups: Sequence[int], low: Sequence[bytes], high: Sequence[bytes], limit: int) -> Ranges:
+        index: list[int] = []
+        found: list[tuple[bytes, bytes]] = []
+        with self._at.database.begin() as transaction, transaction.cursor(db=self._at.rows) as cursor:
+            for number, (group, first, end) in enumerate(zip(groups, low, high, strict=True)):
+                head = record_keys.prefix(group)
+                # A long key is cut in its record, so a long bound only says where to begin looking.
+                stop = head + long_keys.cut(end)
+                exact = len(first) <= long_keys.KEPT and len(end) <= long_keys.KEPT
+                some = 0
+                more = cursor.set_range(head + long_keys.cut(first))
+                while more and some < limit:
+                    record = bytes(cursor.key())
+                    if record >= stop and (exact or record[: len(stop)] != stop):
+                        break
+                    if exact or first <= self._raw(record, cursor.value()) < end:
+                        index.append(number)
+                        found.append((record, bytes(cursor.value())))
+                        some += 1
+                    more = cursor.next()
+        return Ranges(np.array(index, np.int64), self._part(found))
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
@@ -109,13 +136,13 @@ class LmdbStore:
         whole_delta = len(kept) == len(rows.keys)
         keys = rows.keys if whole_delta else rows.keys.take(kept)
         state = rows.state if whole_delta else [each.take(pa.array(kept)) for each in rows.state]
-        records, whole = record_keys.of(keys, rows.groups[kept])
-        values = codec.pack(keys.hash.tolist(), whole, state)
+        records, whole = long_keys.records_of(keys, rows.groups[kept])
+        values = record_values.pack(keys.hash.tolist(), whole, state)
         with transaction.cursor(db=self._at.rows) as cursor:
             # In key order neighbours share pages, which a random order would visit again and again.
             cursor.putmulti(sorted(zip(records, values, strict=True)))
         gone = np.flatnonzero(rows.deleted)
-        for record in record_keys.of(rows.keys.take(gone), rows.groups[gone])[0]:
+        for record in long_keys.records_of(rows.keys.take(gone), rows.groups[gone])[0]:
             transaction.delete(record, db=self._at.rows)
 
     def _clear(self, transaction: lmdb.Transaction, groups: Ints) -> None:

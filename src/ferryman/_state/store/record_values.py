@@ -1,4 +1,4 @@
-"""State rows as msgpack, and back, exactly.
+"""Values of records in an ordered database: rows of state as msgpack, and back, exactly.
 
 Arrow columns are first seen as their plain storage (a timestamp as its int64, a decimal as its 16
 bytes, inside lists, structs and maps too), which costs nothing, loses nothing, whatever the unit, and
@@ -45,7 +45,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def pack(hashes: Sequence[int], long_keys: Sequence[bytes | None], columns: list[pa.Array]) -> list[bytes]:
-    """Write rows as msgpack: each an array of the hash, the key if LMDB cannot hold it, and the state."""
+    """Write rows as msgpack: each an array of the hash, the key if its record has only a part of it, and the state."""
     plain = [each.view(plain_type(each.type)).to_pylist() for each in columns]
     writer = msgpack.Packer(use_bin_type=True)
     return [writer.pack(row) for row in zip(hashes, long_keys, *plain, strict=True)]

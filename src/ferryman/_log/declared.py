@@ -1,0 +1,77 @@
+"""Compare what a job declares with what its checkpoint holds, and take on what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ferryman._log.checkpoint import same_columns, schemas_of
+from ferryman._model.errors import StateSchemaChanged
+from ferryman._model.records import JobCard, TableCard
+from ferryman._state.evolve import unfit
+
+
+def evolved(
+    card: JobCard, wanted: Mapping[str, TableCard], dropped: Mapping[str, Sequence[str]], where: str
+) -> dict[str, TableCard]:
+    """Give the tables of a checkpoint after its job has declared them anew.
+
+    Parameters
+    ----------
+    card
+        What the checkpoint holds.
+    wanted
+        What the job declares.
+    dropped
+        The states that each operator gives up by name.
+    where
+        The checkpoint, for messages.
+
+    Raises
+    ------
+    StateSchemaChanged
+        If something that is held would be lost, or not fit.
+    """
+    tables = {}
+    for name, old in card.tables.items():
+        mine, gone = wanted.get(name), dropped.get(old.operator, ())
+        if mine is not None:
+            tables[name] = _taken_on(name, old, mine, gone, where)
+        elif name.removeprefix(f"{old.operator}.") in gone or old.dropped:
+            tables[name] = replace(old, dropped=True)
+        else:
+            raise StateSchemaChanged(
+                f"{where} holds {name!r}, and operator {old.operator!r} no longer declares such state. Put the "
+                "declaration back, give the state up by name (dropped = (...), or deleteIfExists in a processor), or "
+                "start on a new checkpoint."
+            )
+    return {**tables, **{name: one for name, one in wanted.items() if name not in tables}}
+
+
+def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], where: str) -> TableCard:
+    if old.dropped:
+        raise StateSchemaChanged(
+            f"{where}: the state {name!r} was given up by an earlier start, and its old values are still in the files. "
+            "Give the new state another name."
+        )
+    if same_columns(old, mine):
+        return replace(mine, earlier=old.earlier)
+    (old_key, before), (key, after) = schemas_of(old), schemas_of(mine)
+    lines = _key_lines(old, mine) if not old_key.fields.equals(key.fields) else []
+    lines += [f"  state {one!r}: {was} -> {now}" for one, was, now in unfit(before, after, mine.aliases, gone)]
+    if lines:
+        listed = "\n".join(lines)
+        raise StateSchemaChanged(
+            f"operator {mine.operator!r} does not fit its state in {where}:\n{listed}\n"
+            "A state may gain fields and be widened. A new name needs alias=..., and a state that is given up must be "
+            "named (dropped = (...), or deleteIfExists in a processor). Else put the declaration back, or start on a "
+            "new checkpoint."
+        )
+    return replace(mine, earlier=tuple(dict.fromkeys((*old.earlier, old.schema))))
+
+
+def _key_lines(old: TableCard, mine: TableCard) -> list[str]:
+    was, now = dict(old.key), dict(mine.key)
+    names = [one for one in {**was, **now} if was.get(one) != now.get(one)]
+    lines = [f"  key {one!r}: {was.get(one, 'not there')} -> {now.get(one, 'not there')}" for one in names]
+    return lines or ["  the key's columns are in another order"]

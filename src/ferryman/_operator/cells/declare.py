@@ -1,0 +1,198 @@
+"""Say what an operator keeps per key, and which tables and columns that makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from ferryman._operator.run import Misfit, to_column, to_list
+from ferryman._state import store as stores
+from ferryman._state.keys import KeySchema
+from ferryman._state.tables import DUE_TIME, DUE_WHAT, EXPIRES, POSITION, TableSpec
+
+Convert = Callable[[Any], Any]
+
+VALUE = "_value"
+SUBKEY = "_key."
+TIMERS = "_timers"
+FIRST, NEXT = "_first", "_next"
+
+_RANGE = pa.struct([(FIRST, pa.int64()), (NEXT, pa.int64())])
+
+
+@dataclass(frozen=True)
+class Record:
+    """The type of one value of a state: a tuple with named, typed fields.
+
+    Attributes
+    ----------
+    fields
+        The fields, as Arrow has them.
+    load, dump
+        For each field, how its Python values are made of Arrow's, and the other way round; None for as they are.
+    """
+
+    fields: tuple[pa.Field, ...]
+    load: tuple[Convert | None, ...] = ()
+    dump: tuple[Convert | None, ...] = ()
+
+    @property
+    def type(self) -> pa.DataType:
+        """Give the Arrow type of a value."""
+        return pa.struct(self.fields)
+
+    @property
+    def mutable(self) -> bool:
+        """Tell whether a value that was handed out could be changed in place."""
+        return any(pa.types.is_nested(one.type) for one in self.fields)
+
+    def tuples(self, columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
+        """Make one tuple of each row of some columns."""
+        lists = [to_list(column) for column in columns]
+        for number, convert in enumerate(self.load):
+            if convert is not None:
+                lists[number] = [convert(one) for one in lists[number]]
+        return list(zip(*lists, strict=True))
+
+    def columns(self, values: Sequence[tuple[Any, ...] | None], where: str) -> list[pa.Array]:
+        """Make columns of tuples; None gives nulls. `Misfit` says which value does not fit its field."""
+        blank = (None,) * len(self.fields)
+        lists = list(zip(*(blank if one is None else one for one in values), strict=True)) or [()] * len(self.fields)
+        made = []
+        for number, (column, one) in enumerate(zip(lists, self.fields, strict=True)):
+            convert = self.dump[number] if self.dump else None
+            listed = list(column)
+            if convert is not None:
+                listed = [_converted(convert, one, position, value, where) for position, value in enumerate(listed)]
+            made.append(to_column(listed, one, where))
+        return made
+
+    def differs(self, values: Sequence[tuple[Any, ...]], stored: pa.StructArray) -> int | None:
+        """Find a value that is not any more what is stored of it."""
+        for position, (value, column) in enumerate(zip(values, stored, strict=True)):
+            now = [one[0].as_py() for one in self.columns([value], "state")]
+            if now != [column[one.name].as_py() for one in self.fields]:
+                return position
+        return None
+
+    def checked(self, value: Any, name: str) -> tuple[Any, ...]:
+        """Refuse what is not a tuple with a value for each field."""
+        if isinstance(value, tuple) and len(value) == len(self.fields):
+            return value
+        names = ", ".join(f"{one.name} {one.type}" for one in self.fields)
+        got = f"{len(value)} values" if isinstance(value, tuple) else f"a {type(value).__name__}"
+        raise ValueError(
+            f"state {name!r} takes a tuple of {len(self.fields)} ({names}), and got {got}: {value!r}. Pass a tuple "
+            "with a value for each field, None where there is none"
+        )
+
+
+def _converted(convert: Convert, field: pa.Field, position: int, value: Any, where: str) -> Any:
+    try:
+        return convert(value)
+    except Exception as error:
+        raise Misfit(position, value, field, where) from error
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One state of an operator, by name; with a time to live, what is not written for so long is gone."""
+
+    name: str
+    record: Record
+    ttl_ms: int | None = None
+
+    @property
+    def columns(self) -> list[pa.Field]:
+        """Give the columns it has in the operator's first table."""
+        return [pa.field(due_column(self.name), pa.int64())] if self.ttl_ms is not None else []
+
+    @property
+    def _stored(self) -> list[pa.Field]:
+        expires = [pa.field(EXPIRES, pa.int64())] if self.ttl_ms is not None else []
+        return [pa.field(VALUE, self.record.type), *expires]
+
+    def table(self, operator: str, key: pa.Schema) -> TableSpec | None:
+        """Give the table of its entries, if it has one."""
+        return None
+
+
+@dataclass(frozen=True)
+class ValueVariable(Variable):
+    """One value per key."""
+
+    @property
+    def columns(self) -> list[pa.Field]:
+        expires = [pa.field(EXPIRES, pa.int64())] if self.ttl_ms is not None else []
+        return [pa.field(self.name, pa.struct([*self.record.fields, *expires])), *super().columns]
+
+
+@dataclass(frozen=True)
+class ListVariable(Variable):
+    """A list of values per key: an entry for each, by its position."""
+
+    @property
+    def columns(self) -> list[pa.Field]:
+        return [pa.field(self.name, _RANGE), *super().columns]
+
+    def table(self, operator: str, key: pa.Schema) -> TableSpec:
+        return _table(operator, self.name, pa.schema([*key, (POSITION, pa.int64())]), pa.schema(self._stored))
+
+
+@dataclass(frozen=True)
+class MapVariable(Variable):
+    """A map per key: an entry for each of its own keys."""
+
+    key: Record = field(default_factory=lambda: Record(()))
+
+    @property
+    def subkey(self) -> list[str]:
+        """Name the columns of the map's own key."""
+        return [SUBKEY + one.name for one in self.key.fields]
+
+    def table(self, operator: str, key: pa.Schema) -> TableSpec:
+        subkey = [(name, one.type) for name, one in zip(self.subkey, self.key.fields, strict=True)]
+        return _table(operator, self.name, pa.schema([*key, *subkey]), pa.schema(self._stored))
+
+
+def due_column(name: str) -> str:
+    """Name the column that holds when a state is looked at next for what has expired."""
+    return f"_due.{name}"
+
+
+def due_table(operator: str) -> str:
+    """Name the table of what is due, by time."""
+    return f"{operator}.{DUE_TIME}"
+
+
+def _table(operator: str, name: str, key: pa.Schema, state: pa.Schema) -> TableSpec:
+    keyed = KeySchema(key, entries=True)
+    return TableSpec(f"{operator}.{name}", operator, keyed, state, stores.choose(keyed, state))
+
+
+def tables_of(
+    operator: str,
+    key: pa.Schema,
+    variables: Sequence[Variable],
+    *,
+    timers: bool,
+    values: Sequence[pa.Field] | pa.Schema = (),
+) -> tuple[tuple[TableSpec, ...], str | None]:
+    """List the tables of an operator's state, and name the one of what is due, if it needs one.
+
+    `values` are columns that the first table has besides.
+    """
+    columns = [*values] + [column for one in variables for column in one.columns]
+    if timers:
+        columns.append(pa.field(TIMERS, pa.list_(pa.int64())))
+    state, keyed = pa.schema(columns), KeySchema(key)
+    tables = [TableSpec(operator, operator, keyed, state, stores.choose(keyed, state))]
+    tables += [made for one in variables if (made := one.table(operator, key)) is not None]
+    if not timers and all(one.ttl_ms is None for one in variables):
+        return tuple(tables), None
+    by_time = pa.schema([(DUE_TIME, pa.int64()), *key, (DUE_WHAT, pa.string())])
+    tables.append(_table(operator, DUE_TIME, by_time, pa.schema([])))
+    return tuple(tables), due_table(operator)

@@ -1,0 +1,189 @@
+"""A map per key: an entry for each of the map's own keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ferryman._operator.cells.ahead import ReadAhead
+from ferryman._operator.cells.declare import VALUE, MapVariable
+from ferryman._operator.cells.expiry import Expiry
+from ferryman._operator.cells.focus import Focus
+from ferryman._operator.run import Misfit, to_list
+from ferryman._state.tables import ALL_ROWS, EXPIRES, Changes, Entries
+from ferryman._state.words import one_array
+
+Tuple = tuple[Any, ...]
+
+# A map with fewer entries is read whole when it is first looked into; of a larger one, single entries are.
+SMALL = 64
+
+
+@dataclass
+class _Now:
+    """What is known of the map of one key: what was stored, as far as read, and what was done to it.
+
+    A value in `stored` or `new` is None where the map has no such entry. `whole` says that `stored` has all of it.
+    """
+
+    stored: dict[Tuple, tuple[Tuple, int | None] | None] = field(default_factory=dict)
+    whole: bool = False
+    looked: bool = False
+    new: dict[Tuple, Tuple | None] = field(default_factory=dict)
+
+
+class MapCell:
+    """Read and write the map of the key at hand."""
+
+    def __init__(self, variable: MapVariable, state: pa.Table, entries: Entries, focus: Focus, keys: int) -> None:
+        self._variable = variable
+        self._focus = focus
+        self._entries = entries
+        self._ahead = ReadAhead(entries, keys)
+        self._open: dict[int, _Now] = {}
+        self.expiry = Expiry.of(variable, state, focus)
+        self._ttl_ms = variable.ttl_ms or 0
+
+    # -- what the user calls ---------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Tell whether the key's map has an entry."""
+        now = self._now()
+        if any(value is not None for value in now.new.values()):
+            return True
+        return bool(self._whole())
+
+    def get(self, key: Tuple) -> Tuple | None:
+        """Give the value of an entry; None if there is none."""
+        now = self._now()
+        key = self._variable.key.checked(key, self._variable.name)
+        if key in now.new:
+            return now.new[key]
+        if not now.looked:
+            self._look(now, SMALL)
+        if key not in now.stored and not now.whole:
+            now.stored[key] = self._one(key)
+        found = now.stored.get(key)
+        return found[0] if found is not None else None
+
+    def set(self, key: Tuple, value: Tuple) -> None:
+        """Set an entry; what is there already is not read."""
+        checked = self._variable.record.checked(value, self._variable.name)
+        self._now().new[self._variable.key.checked(key, self._variable.name)] = checked
+        if self.expiry is not None:
+            self.expiry.written()
+
+    def remove(self, key: Tuple) -> None:
+        """Remove an entry, if it is there."""
+        self._now().new[self._variable.key.checked(key, self._variable.name)] = None
+
+    def items(self) -> Iterator[tuple[Tuple, Tuple]]:
+        """Give all entries, in the order of their keys as stored, new ones last."""
+        return iter(list(self._whole().items()))
+
+    def clear(self) -> None:
+        """Remove the key's map."""
+        now = self._now()
+        for key in self._whole():
+            now.new[key] = None
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _now(self) -> _Now:
+        position = self._focus.position
+        if position is None:
+            raise TypeError("no key is at hand")
+        now = self._open.get(position)
+        if now is None:
+            now = self._open[position] = _Now()
+        return now
+
+    def _whole(self) -> dict[Tuple, Tuple]:
+        now = self._now()
+        if not now.looked:
+            self._look(now, SMALL)
+        if not now.whole:
+            self._look(now, ALL_ROWS)
+        found = {key: one[0] for key, one in now.stored.items() if one is not None}
+        for key, value in now.new.items():
+            if value is None:
+                found.pop(key, None)
+            else:
+                found[key] = value
+        return found
+
+    def _look(self, now: _Now, limit: int) -> None:
+        position = self._focus.position
+        now.looked = True
+        few = limit < ALL_ROWS
+        part = self._ahead.entries(position, limit + 1) if few else self._entries.of([position]).part
+        now.whole = part.num_rows <= limit
+        if not now.whole:
+            return
+        keys = self._variable.key.tuples([part.column(name) for name in self._variable.subkey])
+        now.stored = dict(zip(keys, self._values(part), strict=True))
+
+    def _values(self, part: pa.Table) -> list[tuple[Tuple, int | None] | None]:
+        value = one_array(part.column(VALUE), part.schema.field(VALUE).type)
+        values = self._variable.record.tuples([value.field(i) for i in range(value.type.num_fields)])
+        if self.expiry is None:
+            return [(one, None) for one in values]
+        now_ms = self._focus.now_ms
+        return [
+            (one, expires) if expires is not None and expires > now_ms else None
+            for one, expires in zip(values, to_list(part.column(EXPIRES)), strict=True)
+        ]
+
+    def _one(self, key: Tuple) -> tuple[Tuple, int | None] | None:
+        columns = self._variable.key.columns([key], f"state {self._variable.name!r}: key field")
+        found = self._entries.at([self._focus.position], dict(zip(self._variable.subkey, columns, strict=True)))
+        return self._values(found.state)[0] if found.present[0] else None
+
+    def look_at_expired(self) -> None:
+        """Take the entries out whose time is over; come back when the next one's is."""
+        assert self.expiry is not None, "only a state with a time to live is ever due"
+        now = self._now()
+        self._whole()
+        left = [self._focus.now_ms + self._ttl_ms] if any(now.new.values()) else []
+        for key, one in now.stored.items():
+            if one is None:
+                now.new.setdefault(key, None)
+            elif key not in now.new and one[1] is not None:
+                left.append(one[1])
+        self.expiry.next(min(left, default=None))
+
+    # -- what changed ----------------------------------------------------------------------------
+
+    def columns(self, positions: list[int]) -> list[pa.Array]:
+        """Give the cell's columns in the first table, for some keys."""
+        return self.expiry.columns(positions) if self.expiry is not None else []
+
+    def changes(self) -> Changes | None:
+        """Give the entries that changed."""
+        owners: list[int] = []
+        keys: list[Tuple] = []
+        values: list[Tuple | None] = []
+        for position, now in self._open.items():
+            owners += [position] * len(now.new)
+            keys += now.new.keys()
+            values += now.new.values()
+        if not owners:
+            return None
+        where = f"state {self._variable.name!r}:"
+        try:
+            subkey = self._variable.key.columns(keys, f"{where} key field")
+            arrays = self._variable.record.columns(values, f"{where} field")
+        except Misfit as misfit:
+            misfit.position = owners[misfit.position]
+            raise
+        deleted = np.array([one is None for one in values])
+        state = [pa.StructArray.from_arrays(arrays, fields=list(self._variable.record.fields), mask=pa.array(deleted))]
+        if self.expiry is not None:
+            expires = self._focus.now_ms + self._ttl_ms
+            state.append(pa.array([None if gone else expires for gone in deleted], pa.int64()))
+        columns = dict(zip(self._variable.subkey, subkey, strict=True))
+        return Changes(np.array(owners, np.int64), columns, deleted, state)

@@ -1,0 +1,98 @@
+"""All cells of an operator in one task: made of what was stored, turned into what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ferryman._operator.cells.declare import (
+    TIMERS,
+    ListVariable,
+    MapVariable,
+    ValueVariable,
+    Variable,
+    due_table,
+)
+from ferryman._operator.cells.focus import Focus
+from ferryman._operator.cells.lists import ListCell
+from ferryman._operator.cells.maps import MapCell
+from ferryman._operator.cells.timers import TimerCell
+from ferryman._operator.cells.values import ValueCell
+from ferryman._operator.run import Given, Made
+from ferryman._state.tables import DUE_TIME, DUE_WHAT, Changes
+
+Cell = ValueCell | ListCell | MapCell
+
+
+class Variables:
+    """The cells of an operator's declared state, on the keys of one epoch."""
+
+    def __init__(self, declared: Sequence[Variable], given: Given, schema: pa.Schema) -> None:
+        self._given = given
+        self._schema = schema
+        self.focus = Focus(len(given.present), given.time.now_ms)
+        self.cells = {one.name: self._cell(one) for one in declared}
+        self.timers = TimerCell(given.state, self.focus) if TIMERS in schema.names else None
+
+    def _cell(self, variable: Variable) -> Cell:
+        given = self._given
+        if isinstance(variable, ValueVariable):
+            return ValueCell(variable, given.state, self.focus)
+        entries = given.entries[f"{given.operator}.{variable.name}"]
+        if isinstance(variable, ListVariable):
+            return ListCell(variable, given.state, entries, self.focus)
+        assert isinstance(variable, MapVariable), "a state is a value, a list or a map"
+        return MapCell(variable, given.state, entries, self.focus, len(given.present))
+
+    def look_at_expired(self) -> None:
+        """Take out what has expired by now, of the keys that were noted for it."""
+        for _, position, what in self._given.time.due:
+            if what in self.cells:
+                self.focus.position = position
+                self.cells[what].look_at_expired()
+        self.focus.position = None
+
+    def mutated(self) -> tuple[str, int] | None:
+        """Find a state and a key whose value was handed out and changed in place."""
+        for name, cell in self.cells.items():
+            if isinstance(cell, ValueCell) and (position := cell.mutated()) is not None:
+                return name, position
+        return None
+
+    def made(
+        self, output: pa.Table, values: Mapping[str, pa.Array] | None = None, schema: pa.Schema | None = None
+    ) -> Made:
+        """Turn what changed into columns, beside those of other values of the keys that changed."""
+        changed = np.flatnonzero(np.frombuffer(self.focus.changed, np.uint8))
+        listed = changed.tolist()
+        columns = [column for cell in self.cells.values() for column in cell.columns(listed)]
+        if self.timers is not None:
+            columns.append(self.timers.column(listed))
+        named = {**(values or {}), **dict(zip(self._schema.names, columns, strict=True))}
+        schema = schema or self._schema
+        columns = [named[name] for name in schema.names]
+        state = pa.Table.from_arrays(columns, schema=schema)
+        empty = np.ones(len(listed), bool)
+        for column in columns:
+            empty &= column.is_null().to_numpy(zero_copy_only=False)
+        # A key that never had a row, and has nothing to put into one, needs none.
+        kept = self._given.present[changed] | ~empty
+        if not kept.all():
+            state, changed, empty = state.filter(pa.array(kept)), changed[kept], empty[kept]
+        return Made(output, state, changed, empty, self._changes())
+
+    def _changes(self) -> dict[str, Changes]:
+        operator = self._given.operator
+        found = {}
+        for name, cell in self.cells.items():
+            if not isinstance(cell, ValueCell) and (changes := cell.changes()) is not None:
+                found[f"{operator}.{name}"] = changes
+        due = self.focus.due
+        if due:
+            times, positions, whats = zip(*due, strict=True)
+            subkey = {DUE_TIME: pa.array(times, pa.int64()), DUE_WHAT: pa.array(whats, pa.string())}
+            gone = np.array([not there for there in due.values()])
+            found[due_table(operator)] = Changes(np.array(positions, np.int64), subkey, gone, [])
+        return found

@@ -1,0 +1,137 @@
+"""Declared types: their Arrow type, and how Python values come out of Arrow and go in again, at any depth."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from ferryman._model.errors import InvalidConfiguration
+
+Convert = Callable[[Any], Any]
+
+_PLAIN: dict[Any, pa.DataType] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.datetime: pa.timestamp("us", tz="UTC"),
+    datetime.date: pa.date32(),
+    datetime.timedelta: pa.duration("us"),
+    decimal.Decimal: pa.decimal128(38, 18),
+}
+
+
+def arrow_type(declared: Any) -> pa.DataType:
+    """Give the Arrow type of a declared one: a Python type, a dataclass or an Arrow type.
+
+    Examples
+    --------
+    >>> arrow_type(list[float])
+    ListType(list<item: double>)
+    """
+    if isinstance(declared, pa.DataType):
+        return declared
+    if declared in _PLAIN:
+        return _PLAIN[declared]
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if origin in (list, set, frozenset) and len(arguments) == 1:
+        return pa.list_(arrow_type(arguments[0]))
+    if origin is dict and len(arguments) == 2:
+        return pa.map_(arrow_type(arguments[0]), arrow_type(arguments[1]))
+    if (inner := _optional(declared)) is not None:
+        return arrow_type(inner)
+    if dataclasses.is_dataclass(declared) and isinstance(declared, type):
+        return pa.struct([(name, arrow_type(kind)) for name, kind in _fields(declared).items()])
+    raise InvalidConfiguration(
+        f"{declared!r} is not a type that state can have. Use int, float, bool, str, bytes, a date or time, "
+        "list[...], dict[...], a dataclass, or a pyarrow type."
+    )
+
+
+def loader(declared: Any) -> Convert | None:
+    """Give what turns Arrow's Python values into those of a declared type; None where they are the same."""
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if (inner := _optional(declared)) is not None:
+        return loader(inner)
+    if origin in (list, set, frozenset):
+        return _loads_many(origin, loader(arguments[0]))
+    if origin is dict:
+        return _loads_pairs(loader(arguments[0]) or _same, loader(arguments[1]) or _same)
+    if isinstance(declared, pa.DataType) and pa.types.is_map(declared):
+        return lambda value: None if value is None else dict(value)
+    if dataclasses.is_dataclass(declared) and isinstance(declared, type):
+        parts = {name: loader(kind) or _same for name, kind in _fields(declared).items()}
+        return lambda value: (
+            None if value is None else declared(**{name: parts[name](one) for name, one in value.items()})
+        )
+    return None
+
+
+def dumper(declared: Any) -> Convert | None:
+    """Give what turns values of a declared type into what Arrow takes; None where they are the same.
+
+    A set is put in order, as deltas are compared by their bytes. A value of another type than declared raises, or is
+    refused by Arrow.
+    """
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if (inner := _optional(declared)) is not None:
+        return dumper(inner)
+    if origin in (set, frozenset):
+        part = dumper(arguments[0]) or _same
+        return lambda value: None if value is None else sorted(part(one) for one in _of(value, (set, frozenset)))
+    if origin is list:
+        each = dumper(arguments[0])
+        return None if each is None else lambda value: None if value is None else [each(one) for one in value]
+    if origin is dict or (isinstance(declared, pa.DataType) and pa.types.is_map(declared)):
+        key, item = ((dumper(one) or _same) for one in arguments) if arguments else (_same, _same)
+        return lambda value: (
+            None if value is None else [(key(name), item(one)) for name, one in _of(value, dict).items()]
+        )
+    if dataclasses.is_dataclass(declared) and isinstance(declared, type):
+        parts = {name: dumper(kind) or _same for name, kind in _fields(declared).items()}
+        return lambda value: (
+            None if value is None else {name: part(getattr(_of(value, declared), name)) for name, part in parts.items()}
+        )
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _of(value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"a {type(value).__name__}")
+    return value
+
+
+def _loads_many(make: Any, part: Convert | None) -> Convert | None:
+    if part is None:
+        return None if make is list else lambda value: None if value is None else make(value)
+    return lambda value: None if value is None else make([part(one) for one in value])
+
+
+def _loads_pairs(key: Convert, item: Convert) -> Convert:
+    return lambda value: None if value is None else {key(name): item(one) for name, one in value}
+
+
+def _optional(declared: Any) -> Any:
+    """Give what a type is besides None; None if it is no such type."""
+    if typing.get_origin(declared) in (typing.Union, types.UnionType):
+        inner = [one for one in typing.get_args(declared) if one is not type(None)]
+        if len(inner) == 1:
+            return inner[0]
+    return None
+
+
+def _fields(declared: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(declared)
+    return {one.name: hints[one.name] for one in dataclasses.fields(declared)}

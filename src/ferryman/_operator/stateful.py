@@ -1,0 +1,153 @@
+"""Run an operator row by row that has more than values: lists, maps and the like, and calls at a time."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ferryman._model.errors import OperatorFailed
+from ferryman._operator.cells import Variables
+from ferryman._operator.declare import Operator
+from ferryman._operator.rows import output_rows, rows_by_key, value_columns
+from ferryman._operator.run import Given, Made, Misfit, key_values, to_list
+
+
+@dataclass(frozen=True)
+class StatefulRunner:
+    """Run a user's `Operator` class.
+
+    Its values are attributes of the object, as in `RowRunner`; its other states are views that are made once per task
+    and see the key at hand.
+    """
+
+    operator: type[Operator]
+    input: tuple[str, ...]
+    values: tuple[str, ...]
+    states: tuple[str, ...]
+    state: pa.Schema
+    output: pa.Schema
+
+    def run(self, given: Given) -> Made:
+        """Call `process` for every row and `finish` for every key that had some; then `due` for what is due."""
+        task = _Task(self, given)
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            task.all()
+        except Exception as error:
+            raise task.failed(error) from error
+        finally:
+            if collecting:
+                gc.enable()
+        try:
+            return task.made()
+        except Misfit as misfit:
+            raise misfit.named(given.operator, given.epoch, f"key {task.keys[misfit.position]!r}") from misfit
+
+
+class _Task:
+    """One task of such an operator."""
+
+    def __init__(self, runner: StatefulRunner, given: Given) -> None:
+        self._runner = runner
+        self._given = given
+        declared = runner.operator.values()
+        self._values = [declared[name] for name in runner.values]
+        states = runner.operator.states()
+        columns = pa.schema([one for one in runner.state if one.name not in runner.values])
+        self._variables = Variables([states[name].variable() for name in runner.states], given, columns)
+        self._views = {name: states[name].view(self._variables.cells[name]) for name in runner.states}
+        self.keys = key_values(given.keys)
+        before = [value.load(to_list(given.state.column(value.name))) for value in self._values]
+        self._now: list[tuple[Any, ...]] = list(zip(*before, strict=True)) if before else [()] * len(given.present)
+        self._out: list[Any] = []
+
+    def all(self) -> None:
+        """Make all calls."""
+        runner, given, focus = self._runner, self._given, self._variables.focus
+        self._variables.look_at_expired()
+        user = runner.operator()
+        user.__dict__.update(self._views)
+        user.__dict__["now_ms"] = given.time.now_ms
+        user.__dict__["watermark_ms"] = given.time.watermark_ms
+        user.__dict__["_timers"] = self._variables.timers
+        rows, counts = rows_by_key(given, runner.input)
+        finish = None if runner.operator.finish is Operator.finish else user.finish
+        process, keep = user.process, self._keep
+        for position, count in enumerate(counts):
+            if not count:
+                continue
+            focus.position = position
+            self._begin(user, position)
+            key = self.keys[position]
+            for row in islice(rows, count):
+                keep(process(key, row))
+            if finish is not None:
+                keep(finish(key))
+            self._end(user, position)
+        self._due(user)
+        focus.position = None
+
+    def _due(self, user: Operator) -> None:
+        timers, time, focus = self._variables.timers, self._given.time, self._variables.focus
+        if timers is None:
+            return
+        until = time.watermark_ms if self._runner.operator.by_event_time else time.now_ms
+        due = {(at, position) for at, position, what in time.due if not what}
+        due |= {(at, position) for (at, position, what), there in focus.due.items() if there and not what}
+        for at, position in sorted(due):
+            if until is None or at > until or not timers.has(position, at):
+                continue
+            focus.position = position
+            self._begin(user, position)
+            timers.delete(at)
+            self._keep(user.due(self.keys[position], at))
+            self._end(user, position)
+
+    def _keep(self, some: Any) -> None:
+        if some is not None:
+            self._out.extend(some)
+
+    def _begin(self, user: Operator, position: int) -> None:
+        seen = bool(self._given.present[position]) or bool(self._variables.focus.changed[position])
+        values = self._now[position] if seen else tuple(value.fresh() for value in self._values)
+        user.__dict__.update(zip(self._runner.values, values, strict=True))
+        self._before = values if seen else None
+
+    def _end(self, user: Operator, position: int) -> None:
+        own = user.__dict__
+        now = tuple(own[name] for name in self._runner.values)
+        cleared = bool(own.pop("_cleared", False))
+        if cleared and now == tuple(value.default for value in self._values):
+            now = (None,) * len(now)
+        comparable = not any(value.mutable for value in self._values)
+        self._now[position] = now
+        if self._values and not (comparable and self._before == now):
+            self._variables.focus.changed[position] = 1
+
+    def made(self) -> Made:
+        """Turn what changed into columns."""
+        changed = np.flatnonzero(np.frombuffer(self._variables.focus.changed, np.uint8)).tolist()
+        try:
+            values = value_columns(self._values, [self._now[position] for position in changed])
+        except Misfit as misfit:
+            misfit.position = changed[misfit.position]
+            raise
+        output = output_rows(self._given, self._out, self._runner.output)
+        named = dict(zip(self._runner.values, values, strict=True))
+        return self._variables.made(output, named, self._runner.state)
+
+    def failed(self, error: Exception) -> OperatorFailed:
+        """Say what the operator was doing when it raised."""
+        position, given = self._variables.focus.position, self._given
+        subject = f"for key {self.keys[position]!r} " if position is not None else ""
+        return OperatorFailed(
+            f"operator {given.operator!r} raised {type(error).__name__}: {error} {subject}in epoch {given.epoch}. The "
+            "epoch was not committed and no state changed. Fix the operator and start the job again: it redoes the "
+            "epoch from the same input."
+        )

@@ -1,0 +1,84 @@
+"""A function of `applyInPandasWithState` as a processor: one value and at most one timer per key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from ferryman._model.errors import InvalidConfiguration
+
+TIME_MODES = {
+    GroupStateTimeout.NoTimeout: "None",
+    GroupStateTimeout.ProcessingTimeTimeout: "ProcessingTime",
+    GroupStateTimeout.EventTimeTimeout: "EventTime",
+}
+
+
+class GroupStateProcessor(StatefulProcessor):
+    """Call a function as Spark does, with its `GroupState`."""
+
+    def __init__(self, function: Callable[..., Any], state: StructType, timeout: str, input: list[str]) -> None:
+        self._function = function
+        self._schema = state
+        self._timeout = timeout
+        self._input = input
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._state = handle.getValueState("state", self._schema)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        return self._call(key, rows, timerValues, timed_out=False)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        return self._call(key, iter((pd.DataFrame(columns=self._input),)), timerValues, timed_out=True)
+
+    def _call(self, key: Any, rows: Iterator[Any], time: Any, *, timed_out: bool) -> Iterator[Any]:
+        before = self._state.get()
+        timers = [] if self._timeout == GroupStateTimeout.NoTimeout else list(self._handle.listTimers())
+        watermark = time.getCurrentWatermarkInMs()
+        group = GroupState(
+            before if before is not None else (),  # type: ignore[arg-type]
+            time.getCurrentProcessingTimeInMs(),
+            watermark,
+            self._timeout,
+            timed_out,
+            watermark >= 0,
+            before is not None,
+            False,
+            False,
+            timers[0] - 1 if timers else GroupState.NO_TIMESTAMP,
+            b"",
+            self._schema,
+        )
+        # A timeout holds for one call: unless it is set again, it is gone.
+        group._timeout_timestamp = GroupState.NO_TIMESTAMP
+        yield from self._function(key, rows, group)
+        if group._removed:
+            self._state.clear()
+        elif group._updated:
+            self._state.update(tuple(group._value))
+        for timer in timers:
+            self._handle.deleteTimer(timer)
+        if group._timeout_timestamp != GroupState.NO_TIMESTAMP:
+            # A timeout is over when the time is past it, a timer when the time has come to it.
+            self._handle.registerTimer(int(group._timeout_timestamp) + 1)
+
+    def close(self) -> None:
+        pass
+
+
+def time_mode(timeout: str, label: str) -> str:
+    """Give the time mode of a timeout."""
+    if timeout not in TIME_MODES:
+        raise InvalidConfiguration(
+            f"operator {label!r}: timeoutConf={timeout!r}. Give GroupStateTimeout.NoTimeout, ProcessingTimeTimeout or "
+            "EventTimeTimeout."
+        )
+    return TIME_MODES[timeout]

@@ -1,0 +1,192 @@
+"""`groupBy(...).transformWithState(...)` and its like, with Spark's names and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import GroupedData
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from ferryman._model.errors import InvalidConfiguration
+from ferryman._operator.cells import tables_of
+from ferryman._spark.processor.group_state import GroupStateProcessor, time_mode
+from ferryman._spark.processor.handle import Recorder
+from ferryman._spark.processor.run import INITIAL, ProcessorRunner
+from ferryman._spark.schema import declared_struct, parse_ddl, to_arrow
+from ferryman._spark.task import OperatorSpec, TimeSpec
+from ferryman._state.keys import KeySchema
+
+if TYPE_CHECKING:
+    from ferryman._spark.stream import KeyedStream, Stream
+
+_TIME_MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
+_OUTPUT_MODES = ("append", "update")
+
+
+class GroupedStream:
+    """A stream grouped by key, as `DataFrame.groupBy` gives it: what Spark's stateful operators are called on."""
+
+    def __init__(self, keyed: KeyedStream) -> None:
+        self._keyed = keyed
+
+    def transformWithState(
+        self,
+        statefulProcessor: StatefulProcessor,
+        outputStructType: StructType | str,
+        outputMode: str,
+        timeMode: str,
+        initialState: GroupedData | None = None,
+        eventTimeColumnName: str = "",
+        *,
+        name: str | None = None,
+    ) -> Stream:
+        """Run a `StatefulProcessor` on rows, as `GroupedData.transformWithState` does.
+
+        Parameters
+        ----------
+        statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName
+            As for Spark.
+        name
+            The operator's name in the checkpoint; the processor's class name if left out.
+        """
+        return self._transform(
+            False, statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName, name
+        )
+
+    def transformWithStateInPandas(
+        self,
+        statefulProcessor: StatefulProcessor,
+        outputStructType: StructType | str,
+        outputMode: str,
+        timeMode: str,
+        initialState: GroupedData | None = None,
+        eventTimeColumnName: str = "",
+        *,
+        name: str | None = None,
+    ) -> Stream:
+        """Run a `StatefulProcessor` on pandas frames, as `GroupedData.transformWithStateInPandas` does.
+
+        The parameters are those of `transformWithState`.
+        """
+        return self._transform(
+            True, statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName, name
+        )
+
+    def applyInPandasWithState(
+        self,
+        func: Callable[..., Any],
+        outputStructType: StructType | str,
+        stateStructType: StructType | str,
+        outputMode: str,
+        timeoutConf: str,
+        *,
+        name: str | None = None,
+    ) -> Stream:
+        """Call a function on the rows of each key with a `GroupState`, as `GroupedData.applyInPandasWithState` does.
+
+        Parameters
+        ----------
+        func, outputStructType, stateStructType, outputMode, timeoutConf
+            As for Spark.
+        name
+            The operator's name in the checkpoint; the function's own name if left out.
+        """
+        label = name or str(getattr(func, "__name__", "function"))
+        mode = time_mode(timeoutConf, label)
+        state = parse_ddl(stateStructType, f"operator {label!r}, stateStructType")
+        processor = GroupStateProcessor(func, state, timeoutConf, self._keyed.parent.schema.names)
+        return self._transform(True, processor, outputStructType, outputMode, mode, None, "", label)
+
+    def _transform(
+        self,
+        pandas: bool,
+        processor: StatefulProcessor,
+        output_type: StructType | str,
+        output_mode: str,
+        time_mode: str,
+        initial: GroupedData | None,
+        event_time: str,
+        name: str | None,
+    ) -> Stream:
+        label = name or type(processor).__name__
+        mode = _checked(label, processor, output_mode, time_mode)
+        output = declared_struct(output_type, label)
+        if event_time and event_time not in output.names:
+            raise InvalidConfiguration(
+                f"operator {label!r}: eventTimeColumnName={event_time!r} is not a column of its output, which has "
+                f"{', '.join(output.names)}. Name the output's column of event time."
+            )
+        packed = _packed(processor, label)
+        recorder = Recorder(label, mode)
+        # On a copy: what `init` leaves in the object must not travel to the tasks.
+        rehearsal = cloudpickle.loads(packed)
+        rehearsal.init(recorder)
+        rehearsal.close()
+        declared = tuple(recorder.declared.values())
+        keyed = self._keyed
+        tables, due = tables_of(label, keyed.key, [one.variable() for one in declared], timers=mode != "none")
+        arrow = to_arrow(output)
+        start = None if initial is None else _initial(initial, keyed, label)
+        runner = ProcessorRunner(
+            packed,
+            pandas,
+            tuple(keyed.parent.schema.names),
+            declared,
+            tables[0].state,
+            arrow,
+            mode,
+            start is not None,
+        )
+        time = TimeSpec((), None, due, mode == "eventtime")
+        inputs = to_arrow(keyed.parent.schema)
+        if start is not None:
+            inputs = inputs.append(pa.field(INITIAL, pa.struct(list(to_arrow(start.schema)))))
+        spec = OperatorSpec(label, KeySchema(keyed.key), inputs, tables, arrow, runner, time, tuple(recorder.deleted))
+        return keyed.operated(spec, output, event_time=event_time or None, initial=start)
+
+
+def _checked(label: str, processor: Any, output_mode: str, time_mode: str) -> str:
+    """Check what Spark checks, and give the time mode in lower case."""
+    faults = []
+    if not isinstance(processor, StatefulProcessor):
+        faults.append(
+            f"statefulProcessor={processor!r}: give an object of a class derived from StatefulProcessor, not the class"
+        )
+    if str(output_mode).lower() not in _OUTPUT_MODES:
+        faults.append(f"outputMode={output_mode!r}: give 'Append' or 'Update'")
+    if str(time_mode).lower() not in _TIME_MODES:
+        faults.append(f"timeMode={time_mode!r}: give {', '.join(map(repr, _TIME_MODES.values()))}")
+    if faults:
+        raise InvalidConfiguration.of([f"operator {label!r}: {one}" for one in faults])
+    return time_mode.lower()
+
+
+def _packed(processor: StatefulProcessor, label: str) -> bytes:
+    try:
+        packed: bytes = cloudpickle.dumps(processor)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        raise InvalidConfiguration(
+            f"operator {label!r}: the processor cannot be sent to Spark's workers ({type(error).__name__}: {error}). "
+            "Open connections, locks and the like in `init`, not in the constructor."
+        ) from error
+    return packed
+
+
+def _initial(grouped: GroupedData, keyed: KeyedStream, label: str) -> Any:
+    """Give the rows of the initial state, checked against the key."""
+    if not isinstance(grouped, GroupedData):
+        raise InvalidConfiguration(
+            f"operator {label!r}: initialState={grouped!r}. Give a grouped batch DataFrame: df.groupBy(...)."
+        )
+    frame = grouped._df
+    missing = [one for one in keyed.names if one not in frame.columns]
+    if frame.isStreaming or missing:
+        raise InvalidConfiguration(
+            f"operator {label!r}: initialState must be a batch DataFrame grouped by {', '.join(keyed.names)}"
+            + (f", and has no column {', '.join(missing)}." if missing else ", and this one is streaming.")
+        )
+    return frame

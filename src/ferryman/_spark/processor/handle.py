@@ -1,0 +1,153 @@
+"""The handle a processor gets: once on the driver, to find out what it declares, and in every task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.streaming.stateful_processor import (
+    ListState,
+    MapState,
+    StatefulProcessorHandle,
+    ValueState,
+)
+from pyspark.sql.types import StructType
+
+from ferryman._model.errors import InvalidConfiguration
+from ferryman._operator.cells import Variables
+from ferryman._operator.cells.lists import ListCell
+from ferryman._operator.cells.maps import MapCell
+from ferryman._operator.cells.values import ValueCell
+from ferryman._spark.processor.declare import Declared, Kind
+from ferryman._spark.processor.states import FerriedList, FerriedMap, FerriedValue
+from ferryman._spark.schema import parse_ddl
+
+Schema = StructType | str
+
+
+class Recorder(StatefulProcessorHandle):
+    """Note what a processor declares; what it does besides is for later."""
+
+    def __init__(self, operator: str, time_mode: str) -> None:
+        self._operator = operator
+        self._time_mode = time_mode
+        self.declared: dict[str, Declared] = {}
+        self.deleted: list[str] = []
+
+    def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ValueState:
+        self._note("value", stateName, schema, None, ttlDurationMs)
+        return ValueState(_Absent(), stateName)  # type: ignore[arg-type]
+
+    def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ListState:
+        self._note("list", stateName, schema, None, ttlDurationMs)
+        return ListState(_Absent(), stateName)  # type: ignore[arg-type]
+
+    def getMapState(
+        self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
+    ) -> MapState:
+        self._note("map", stateName, valueSchema, userKeySchema, ttlDurationMs)
+        return MapState(_Absent(), stateName)  # type: ignore[arg-type]
+
+    def deleteIfExists(self, stateName: str) -> None:
+        self.declared.pop(stateName, None)
+        self.deleted.append(stateName)
+
+    def registerTimer(self, expiryTimestampMs: int) -> None:
+        raise _outside("registerTimer")
+
+    def deleteTimer(self, expiryTimestampMs: int) -> None:
+        raise _outside("deleteTimer")
+
+    def listTimers(self) -> Iterator[int]:
+        raise _outside("listTimers")
+
+    def _note(self, kind: Kind, name: str, schema: Schema, key: Schema | None, ttl_ms: int | None) -> None:
+        where = f"operator {self._operator!r}, state {name!r}"
+        if name in self.declared:
+            raise InvalidConfiguration(f"{where}: declared twice. Give each state a name of its own.")
+        if not name or name.startswith("_") or not name.isidentifier():
+            raise InvalidConfiguration(
+                f"{where}: such a name cannot stand in files and columns. Use letters, digits and '_', with a letter "
+                "in front."
+            )
+        if ttl_ms is not None and (self._time_mode != "processingtime" or ttl_ms <= 0):
+            raise InvalidConfiguration(
+                f"{where}: a time to live of {ttl_ms!r} ms with timeMode {self._time_mode!r}. It needs timeMode "
+                "'ProcessingTime' and must be above 0."
+            )
+        struct = parse_ddl(schema, where)
+        subkey = None if key is None else parse_ddl(key, where)
+        if not struct.fields or (subkey is not None and not subkey.fields):
+            raise InvalidConfiguration(f"{where}: its schema has no fields. Declare one at the least.")
+        self.declared[name] = Declared(kind, name, struct.json(), subkey.json() if subkey else None, ttl_ms)
+
+
+class _Absent:
+    """Stands where Spark has its client: on the driver no key is at hand."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise _outside("a state")
+
+
+def _outside(what: str) -> InvalidConfiguration:
+    return InvalidConfiguration(
+        f"`init` used {what} while no key is at hand. Only declare states there; use them in handleInputRows, "
+        "handleExpiredTimer or handleInitialState."
+    )
+
+
+class Handle(StatefulProcessorHandle):
+    """Hand out the cells of what was declared."""
+
+    def __init__(self, operator: str, declared: tuple[Declared, ...], variables: Variables) -> None:
+        self._operator = operator
+        self._declared = {one.name: one for one in declared}
+        self._variables = variables
+
+    def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ValueState:
+        cell = self._cell("value", stateName, schema)
+        assert isinstance(cell, ValueCell), "its kind was checked"
+        return FerriedValue(cell)
+
+    def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ListState:
+        cell = self._cell("list", stateName, schema)
+        assert isinstance(cell, ListCell), "its kind was checked"
+        return FerriedList(cell)
+
+    def getMapState(
+        self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
+    ) -> MapState:
+        cell = self._cell("map", stateName, valueSchema)
+        assert isinstance(cell, MapCell), "its kind was checked"
+        return FerriedMap(cell)
+
+    def deleteIfExists(self, stateName: str) -> None:
+        """Do nothing: the state was left out when the job started."""
+
+    def registerTimer(self, expiryTimestampMs: int) -> None:
+        self._timers().register(int(expiryTimestampMs))
+
+    def deleteTimer(self, expiryTimestampMs: int) -> None:
+        self._timers().delete(int(expiryTimestampMs))
+
+    def listTimers(self) -> Iterator[int]:
+        return iter(self._timers().listed())
+
+    def _timers(self) -> Any:
+        if self._variables.timers is None:
+            raise ValueError(
+                "timers are not available with timeMode 'None'. Use timeMode 'ProcessingTime' or 'EventTime'"
+            )
+        if self._variables.focus.position is None:
+            raise ValueError("a timer belongs to a key, and none is at hand in init or close")
+        return self._variables.timers
+
+    def _cell(self, kind: Kind, name: str, schema: Schema) -> Any:
+        declared = self._declared.get(name)
+        if declared is None or declared.kind != kind:
+            what = "was not declared" if declared is None else f"was declared as a {declared.kind}"
+            raise ValueError(
+                f"state {name!r} {what} when the job started. Declare the same states in every call of `init`, "
+                "whatever it depends on"
+            )
+        return self._variables.cells[name]

@@ -1,0 +1,202 @@
+"""Call a user's `StatefulProcessor`: key by key on rows, then on the timers that are due."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
+
+from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
+from ferryman._operator.cells import Variables
+from ferryman._operator.run import Given, Made, Misfit, to_list
+from ferryman._spark.processor.declare import Declared
+from ferryman._spark.processor.handle import Handle
+from ferryman._spark.processor.rows import input_rows, output_frames, output_table
+from ferryman._state.aggregates.kernels import frozen, group
+
+# The column that carries the rows of the initial state into the first epoch.
+INITIAL = "_initial"
+
+
+@dataclass(frozen=True)
+class ProcessorRunner:
+    """Run a `StatefulProcessor`, on rows or on pandas frames.
+
+    The processor travels pickled, and every task makes its own: what it keeps in itself does not outlive the task.
+    """
+
+    processor: bytes
+    pandas: bool
+    input: tuple[str, ...]
+    declared: tuple[Declared, ...]
+    state: pa.Schema
+    output: pa.Schema
+    time_mode: str
+    initial: bool = False
+
+    def run(self, given: Given) -> Made:
+        """Call the processor for every key that has rows, then for every timer that is due."""
+        variables = Variables([one.variable() for one in self.declared], given, self.state)
+        call = _Call(self, given, variables)
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            made = call.all()
+        except FerrymanError:
+            raise
+        except Exception as error:
+            raise call.failed(error) from error
+        finally:
+            if collecting:
+                gc.enable()
+        return self._made(given, variables, call, made)
+
+    def _made(self, given: Given, variables: Variables, call: _Call, made: list[Any]) -> Made:
+        if (mutated := variables.mutated()) is not None:
+            raise StateMisused(
+                f"operator {given.operator!r}, state {mutated[0]!r}, key {call.keys[mutated[1]]!r}, epoch "
+                f"{given.epoch}: a value that was handed out was changed in place, which changes no state. Make a new "
+                "value and pass it to `update`. The epoch was not committed."
+            )
+        try:
+            output = (output_frames if self.pandas else output_table)(made, self.output, given)
+        except Misfit as misfit:
+            raise misfit.named(given.operator, given.epoch, f"output row {misfit.position}") from misfit
+        try:
+            return variables.made(output)
+        except Misfit as misfit:
+            raise misfit.named(given.operator, given.epoch, f"key {call.keys[misfit.position]!r}") from misfit
+
+
+class _Call:
+    """One task's calls of a processor."""
+
+    def __init__(self, runner: ProcessorRunner, given: Given, variables: Variables) -> None:
+        self._runner = runner
+        self._given = given
+        self._variables = variables
+        self._focus = variables.focus
+        self.keys: list[Any] = list(zip(*(to_list(column) for column in given.keys), strict=True))
+        time = given.time
+        self._values = (
+            TimerValues()
+            if runner.time_mode == "none"
+            else TimerValues(time.now_ms, time.watermark_ms if time.watermark_ms is not None else 0)
+        )
+        self._doing = "init"
+
+    def all(self) -> list[Any]:
+        """Make the calls, and list what they put out."""
+        runner, variables = self._runner, self._variables
+        variables.look_at_expired()
+        user: StatefulProcessor = cloudpickle.loads(runner.processor)
+        user.init(Handle(self._given.operator, runner.declared, variables))
+        made: list[Any] = []
+        self._initial(user)
+        self._rows(user, made)
+        self._timers(user, made)
+        self._doing = "close"
+        user.close()
+        return made
+
+    def _initial(self, user: StatefulProcessor) -> None:
+        """Hand over the initial state: rows that come in the first epoch, before all others."""
+        rows, index = self._given.rows, self._given.index
+        if not self._runner.initial or not rows.num_rows:
+            return
+        mask = rows.column(INITIAL).is_valid().to_numpy()
+        if not mask.any():
+            return
+        self._doing = "handleInitialState"
+        struct = rows.column(INITIAL).combine_chunks().filter(pa.array(mask))
+        table = pa.Table.from_arrays([struct.field(i) for i in range(struct.type.num_fields)], names=struct.type.names)
+        order = np.argsort(index[mask], kind="stable")
+        positions = index[mask][order].tolist()
+        table = table.take(pa.array(order))
+        frames = (table.slice(i, 1).to_pandas() for i in range(table.num_rows))
+        for position, one in zip(positions, frames if self._runner.pandas else input_rows(table), strict=True):
+            self._focus.position = position
+            user.handleInitialState(self.keys[position], one, self._values)
+        self._focus.position = None
+
+    def _grouped(self) -> tuple[pa.Table, list[int], list[int]]:
+        """Give the rows key by key, which keys have rows, and how many each."""
+        rows, index = self._given.rows, self._given.index
+        if self._runner.initial and rows.num_rows:
+            data = rows.column(INITIAL).is_null().to_numpy()
+            rows, index = rows.filter(pa.array(data)), index[data]
+        order, starts = group(frozen(np.empty(0, np.bool_)), frozen(index), len(self._given.present))
+        counts = np.diff(starts)
+        positions = np.flatnonzero(counts)
+        taken = rows.select(list(self._runner.input)).take(pa.array(order))
+        return taken, positions.tolist(), counts[positions].tolist()
+
+    def _rows(self, user: StatefulProcessor, made: list[Any]) -> None:
+        self._doing = "handleInputRows"
+        table, positions, counts = self._grouped()
+        focus, keys, values, handle = self._focus, self.keys, self._values, user.handleInputRows
+        rows: Iterator[Any] = _frames(table, counts) if self._runner.pandas else input_rows(table)
+        for position, count in zip(positions, counts, strict=True):
+            focus.position = position
+            mine = islice(rows, 1 if self._runner.pandas else count)
+            some = handle(keys[position], mine, values)
+            if some is not None:
+                made.extend(some)
+            # It may have left rows unread.
+            deque(mine, maxlen=0)
+        focus.position = None
+
+    def _timers(self, user: StatefulProcessor, made: list[Any]) -> None:
+        """Call for every timer up to now, those set in this epoch as well, in the order of time."""
+        timers, time = self._variables.timers, self._given.time
+        if timers is None:
+            return
+        self._doing = "handleExpiredTimer"
+        until = time.watermark_ms if self._runner.time_mode == "eventtime" else time.now_ms
+        due = {(at, position) for at, position, what in time.due if not what}
+        due |= {(at, position) for (at, position, what), there in self._focus.due.items() if there and not what}
+        for at, position in sorted(due):
+            if until is None or at > until or not timers.has(position, at):
+                continue
+            self._focus.position = position
+            some = user.handleExpiredTimer(
+                key=self.keys[position], timerValues=self._values, expiredTimerInfo=ExpiredTimerInfo(at)
+            )
+            if some is not None:
+                made.extend(some)
+            timers.delete(at)
+        self._focus.position = None
+
+    def failed(self, error: Exception) -> OperatorFailed:
+        """Say what the user's code was doing when it raised."""
+        position = self._focus.position
+        subject = f"for key {self.keys[position]!r}" if position is not None else "with no key at hand"
+        return OperatorFailed(
+            f"operator {self._given.operator!r} raised {type(error).__name__}: {error} in {self._doing}, {subject} in "
+            f"epoch {self._given.epoch}. The epoch was not committed and no state changed. Fix the processor and start "
+            "the job again: it redoes the epoch from the same input."
+        )
+
+
+def _frames(table: pa.Table, counts: list[int]) -> Iterator[Any]:
+    """Cut one pandas frame into one per key: converting once costs far less than converting each."""
+    whole = table.to_pandas()._mgr
+    indexes: dict[int, pd.RangeIndex] = {}
+    begin = 0
+    for count in counts:
+        # What `iloc` and a new index do, without what they look at first: that would be most of the time.
+        cut = whole.get_slice(slice(begin, begin + count), axis=1)
+        if count not in indexes:
+            indexes[count] = pd.RangeIndex(count)
+        cut.axes[1] = indexes[count]
+        yield pd.DataFrame._from_mgr(cut, cut.axes)  # type: ignore[attr-defined]
+        begin += count

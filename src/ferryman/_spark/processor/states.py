@@ -1,0 +1,84 @@
+"""States as a processor sees them: the methods of Spark's `ValueState`, `ListState` and `MapState`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
+
+from ferryman._operator.cells.lists import ListCell
+from ferryman._operator.cells.maps import MapCell
+from ferryman._operator.cells.values import ValueCell
+
+Tuple = tuple[Any, ...]
+
+
+class FerriedValue(ValueState):
+    """A value of the key at hand."""
+
+    def __init__(self, cell: ValueCell) -> None:
+        # The cell's own methods: a call less for every get and update.
+        self.exists = cell.exists  # type: ignore[method-assign]
+        self.get = cell.get  # type: ignore[method-assign]
+        self.update = cell.update  # type: ignore[method-assign, assignment]
+        self.clear = cell.clear  # type: ignore[method-assign]
+
+
+class FerriedList(ListState):
+    """A list of the key at hand."""
+
+    def __init__(self, cell: ListCell) -> None:
+        self._cell = cell
+
+    def exists(self) -> bool:
+        return self._cell.exists()
+
+    def get(self) -> Iterator[Tuple]:
+        return self._cell.get()
+
+    def put(self, newState: list[Tuple]) -> None:
+        self._cell.put(newState)
+
+    def appendValue(self, newState: Tuple) -> None:
+        self._cell.append((newState,))
+
+    def appendList(self, newState: list[Tuple]) -> None:
+        self._cell.append(newState)
+
+    def clear(self) -> None:
+        self._cell.clear()
+
+
+class FerriedMap(MapState):
+    """A map of the key at hand."""
+
+    def __init__(self, cell: MapCell) -> None:
+        self._cell = cell
+
+    def exists(self) -> bool:
+        return self._cell.exists()
+
+    def getValue(self, key: Tuple) -> Tuple | None:
+        return self._cell.get(key)
+
+    def containsKey(self, key: Tuple) -> bool:
+        return self._cell.get(key) is not None
+
+    def updateValue(self, key: Tuple, value: Tuple) -> None:
+        self._cell.set(key, value)
+
+    def iterator(self) -> Iterator[tuple[Tuple, Tuple]]:
+        return self._cell.items()
+
+    def keys(self) -> Iterator[Tuple]:
+        return (key for key, _ in self._cell.items())
+
+    def values(self) -> Iterator[Tuple]:
+        return (value for _, value in self._cell.items())
+
+    def removeKey(self, key: Tuple) -> None:
+        self._cell.remove(key)
+
+    def clear(self) -> None:
+        self._cell.clear()

@@ -1,0 +1,127 @@
+"""Read what was written under an earlier declaration as the newest one has it.
+
+A state may gain a column, have one widened, renamed or dropped. Nothing is rewritten for it: deltas and snapshots keep
+the columns they were written with, and are fitted when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ferryman._state.store.contract import DELETED
+from ferryman._state.words import one_array
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """What a declaration says about earlier ones.
+
+    Attributes
+    ----------
+    defaults
+        One row with what a column has where it was not declared yet; columns that are left out get nulls.
+    aliases
+        The earlier names of columns, by the new one.
+    """
+
+    defaults: pa.Table | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def fit(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Give rows the columns of a schema."""
+        if rows.schema.equals(schema):
+            return rows
+        return pa.Table.from_arrays([self._column(rows, one) for one in schema], schema=schema)
+
+    def _column(self, rows: pa.Table, wanted: pa.Field) -> pa.Array:
+        for name in (wanted.name, self.aliases.get(wanted.name)):
+            if name in rows.column_names:
+                column = rows.column(name)
+                return fit_array(one_array(column, column.type), wanted.type)
+        if self.defaults is None or wanted.name not in self.defaults.column_names:
+            return pa.nulls(rows.num_rows, wanted.type)
+        default = one_array(self.defaults.column(wanted.name), wanted.type)
+        # The row after the last one is null: what a deleted key gets.
+        taken = np.zeros(rows.num_rows, np.int64)
+        if DELETED in rows.column_names:
+            taken[rows.column(DELETED).to_numpy()] = 1
+        return pa.concat_arrays([default, pa.nulls(1, wanted.type)]).take(pa.array(taken))
+
+
+def fit_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Give an array a wider type; a struct gains its new fields as nulls."""
+    if array.type == dtype:
+        return array
+    t = pa.types
+    if t.is_struct(dtype) and t.is_struct(array.type):
+        have = {array.type.field(i).name: i for i in range(array.type.num_fields)}
+        fields = [dtype.field(i) for i in range(dtype.num_fields)]
+        children = [
+            fit_array(array.field(have[one.name]), one.type) if one.name in have else pa.nulls(len(array), one.type)
+            for one in fields
+        ]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    if t.is_list(dtype) and t.is_list(array.type):
+        if array.offset:
+            array = array.take(pa.array(np.arange(len(array))))
+        values = fit_array(array.values, dtype.value_type)
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(array.offsets, values, type=dtype, mask=mask)
+    return pc.cast(array, dtype)
+
+
+def unfit(
+    old: pa.Schema, new: pa.Schema, aliases: Mapping[str, str], dropped: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    """List the columns whose old values the new declaration cannot hold: (name, old type, new type)."""
+    taken = set()
+    for one in new:
+        name = one.name if one.name in old.names else aliases.get(one.name, "")
+        if name not in old.names:
+            continue
+        taken.add(name)
+        before = old.field(name).type
+        if not widens(before, one.type):
+            yield one.name, str(before), str(one.type)
+    for one in old:
+        if one.name not in taken and one.name not in dropped:
+            yield one.name, str(one.type), "not there"
+
+
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+# Which integers a float holds exactly.
+_EXACT = {pa.float32(): _INTEGERS[:2], pa.float64(): _INTEGERS[:3]}
+
+
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Tell whether every value of one type is a value of another.
+
+    Examples
+    --------
+    >>> widens(pa.int32(), pa.int64()), widens(pa.int64(), pa.int32()), widens(pa.int32(), pa.float64())
+    (True, False, True)
+    """
+    t = pa.types
+    if old == new or t.is_null(old):
+        return True
+    if t.is_struct(old) and t.is_struct(new):
+        after = {new.field(i).name: new.field(i).type for i in range(new.num_fields)}
+        return all(
+            old.field(i).name in after and widens(old.field(i).type, after[old.field(i).name])
+            for i in range(old.num_fields)
+        )
+    if t.is_list(old) and t.is_list(new):
+        return widens(old.value_type, new.value_type)
+    if old in _INTEGERS and new in _INTEGERS:
+        return _INTEGERS.index(old) < _INTEGERS.index(new)
+    if old in _INTEGERS:
+        return old in _EXACT.get(new, ())
+    if t.is_decimal(old) and t.is_decimal(new):
+        return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
+    pairs = {(pa.float32(), pa.float64()), (pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())}
+    return (old, new) in pairs

@@ -1,0 +1,260 @@
+"""Run operators without Spark: epoch by epoch, on a clock that the test sets, with crashes, moves and time travel.
+
+Only Spark is left out. Keys are routed, tasks run, deltas and manifests are written and main copies advanced by the
+same code that a job runs, in a temporary directory. The same pipeline then runs on Spark.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.declared import evolved
+from ferryman._log.directory import LocalDirectory
+from ferryman._log.fold import rebuild
+from ferryman._log.snapshot import write_snapshot
+from ferryman._model.errors import InvalidConfiguration
+from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._routing.tokens import tokens
+from ferryman._spark.schema import declared_struct, to_arrow
+from ferryman._spark.stream import Operated, Stream, Watermarked
+from ferryman._spark.task import SEQUENCE, TOKEN, Control, Receipt, run
+from ferryman._state.store.contract import HASH
+
+Rows = Iterable[Any]
+
+
+class Crash(Exception):
+    """The crash that `Harness.crash` asked for."""
+
+
+class Harness:
+    """Run a pipeline of operators without Spark.
+
+    Parameters
+    ----------
+    build
+        What makes the pipeline of its input, as on Spark: `lambda s: s.key_by("sensor").process(RunningAverage)`.
+    input
+        The input's columns, as DDL, a StructType or a pyarrow schema.
+    instances, groups
+        Instances of every operator, and key groups.
+    now_ms
+        What the clock says at first.
+
+    Examples
+    --------
+    >>> from ferryman import Counter, Operator
+    >>> from ferryman.testing import Harness
+    >>> class Words(Operator):
+    ...     seen = Counter(str)
+    ...     output = "user string, word string, n long"
+    ...     def process(self, key, row):
+    ...         self.seen[row.word] += 1
+    ...         yield key, row.word, self.seen[row.word]
+    >>> with Harness(lambda s: s.key_by("user").process(Words), "user string, word string") as harness:
+    ...     harness.epoch([("ann", "tea"), ("bob", "tea"), ("ann", "tea")])
+    [('ann', 'tea', 1), ('ann', 'tea', 2), ('bob', 'tea', 1)]
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Any], Any],
+        input: Any,
+        *,
+        instances: int = 1,
+        groups: int = 16,
+        now_ms: int = 1_700_000_000_000,
+    ) -> None:
+        self._place = Path(tempfile.mkdtemp(prefix="ferryman-harness-"))
+        self.checkpoint = Checkpoint(LocalDirectory(self._place / "checkpoint"))
+        self._schema = declared_struct(input, "input")
+        self.now_ms = now_ms
+        self._groups = groups
+        self._crashing = False
+        self._routing = RoutingTable.even(1, groups, instances)
+        self.redeclare(build)
+
+    def redeclare(self, build: Callable[[Any], Any]) -> None:
+        """Go on with another pipeline on the same state, as a job does that is started with new code."""
+        source = Stream(None, self._schema)
+        self._steps = _steps(build(source), source)
+        wanted = {
+            table.name: card_of(step.spec.name, table.key, table.state, table.evolution)
+            for step in self._steps
+            for table in step.spec.tables
+        }
+        card = self.checkpoint.card()
+        if card is None:
+            card = JobCard(uuid.uuid4().hex, "harness", self._groups, wanted)
+        else:
+            dropped = {step.spec.name: step.spec.dropped for step in self._steps}
+            card = JobCard(card.id, card.job, card.groups, evolved(card, wanted, dropped, "the harness"))
+        self.checkpoint.create(card)
+        self.restart()
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Delete everything."""
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    # -- epochs ----------------------------------------------------------------------------------
+
+    @property
+    def epochs(self) -> int:
+        """Give the newest committed epoch; 0 before the first."""
+        latest = self.checkpoint.latest()
+        return latest.epoch if latest else 0
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """Give how far event time has come."""
+        latest = self.checkpoint.latest()
+        return latest.watermarks.next_ms if latest else None
+
+    def epoch(self, rows: Rows = (), *, crash: bool = False) -> list[tuple[Any, ...]]:
+        """Run an epoch on some rows, tuples or dicts, and give what came out.
+
+        With `crash`, it stops before the epoch is committed, and nothing of it counts: `Crash` is raised.
+        """
+        latest = self.checkpoint.latest()
+        number = (latest.epoch if latest else 0) + 1
+        result = self._table(rows)
+        receipts: list[Receipt] = []
+        for step in self._steps:
+            result, some = self._operate(step, result, number, latest)
+            receipts += some
+        if crash:
+            self.restart()
+            raise Crash(f"epoch {number} was not committed")
+        self.checkpoint.commit(self._manifest(number, receipts, latest))
+        return [tuple(row.values()) for row in result.to_pylist()]
+
+    def tick(self, ms: int) -> list[tuple[Any, ...]]:
+        """Let the clock go on, and run an epoch without rows."""
+        self.now_ms += ms
+        return self.epoch()
+
+    def restart(self) -> None:
+        """Forget all main copies, as a job does that is started again."""
+        self._run = uuid.uuid4().hex
+        shutil.rmtree(self._place / "home", ignore_errors=True)
+
+    def rescale(self, instances: int) -> None:
+        """Go on with another number of instances: key groups split and merge."""
+        self._routing = RoutingTable.even(self._routing.version + 1, self._groups, instances)
+
+    def snapshot(self) -> None:
+        """Fold all deltas so far into a snapshot."""
+        if self.epochs:
+            write_snapshot(self.checkpoint, self.epochs)
+
+    def rewind(self, epoch: int) -> None:
+        """Go back to an epoch, and on from there."""
+        if not 0 <= epoch <= self.epochs:
+            raise InvalidConfiguration(f"there is no epoch {epoch}: the newest is {self.epochs}.")
+        later = [f"manifests/{one:012d}.json" for one in self.checkpoint.epochs() if one > epoch]
+        later += [f"snapshots/{one:012d}.json" for one in self.checkpoint.snapshots() if one > epoch]
+        self.checkpoint.directory.delete(later)
+        self.restart()
+
+    def state(self, table: str | None = None, epoch: int | None = None) -> list[dict[str, Any]]:
+        """Give a table of the state, by default the first operator's own, as of an epoch."""
+        name = table or self._steps[0].spec.name
+        rows = rebuild(self.checkpoint, name, self.epochs if epoch is None else epoch).drop_columns([HASH])
+        card = self.checkpoint.job_card().tables[name]
+        listed: list[dict[str, Any]] = rows.sort_by([(one, "ascending") for one, _ in card.key]).to_pylist()
+        return listed
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _table(self, rows: Rows) -> pa.Table:
+        schema = to_arrow(self._schema)
+        listed = [dict(zip(schema.names, row, strict=True)) if not isinstance(row, Mapping) else row for row in rows]
+        return pa.Table.from_pylist(listed, schema=schema)
+
+    def _operate(
+        self, step: Operated, rows: pa.Table, epoch: int, latest: Manifest | None
+    ) -> tuple[pa.Table, list[Receipt]]:
+        spec, routing = step.spec, self._routing
+        keys = zip(*(rows.column(name).to_pylist() for name in spec.key.fields.names), strict=True)
+        hashes = np.array([xxhash.xxh64_intdigest(repr(key).encode()) for key in keys], np.uint64).view(np.int64)
+        owners = np.array(routing.owner)[np.mod(hashes, self._groups)] if len(hashes) else hashes
+        marked = rows.append_column(HASH, pa.array(hashes)).append_column(SEQUENCE, pa.array(np.arange(len(hashes))))
+        watermarks = latest.watermarks if latest else Watermarks()
+        newest = {one.name: latest.tables.get(one.name, ()) for one in spec.tables} if latest else None
+        control = Control(
+            epoch,
+            self._run,
+            self.checkpoint.directory.uri,
+            False,
+            str(self._place / "home"),
+            routing.owner,
+            tokens(routing.instances),
+            newest,
+            latest is not None and latest.routing.version == routing.version,
+            self.now_ms,
+            watermarks.next_ms,
+            watermarks.used_ms,
+        )
+        outputs, receipts = [], []
+        for instance in range(routing.instances):
+            mine = marked.filter(pa.array(owners == instance))
+            token = pa.repeat(pa.scalar(control.tokens[instance], pa.int32()), mine.num_rows)
+            output, receipt = run(spec, control, instance, mine.append_column(TOKEN, token).to_batches())
+            outputs.append(output)
+            receipts.append(receipt)
+        return pa.concat_tables(outputs), receipts
+
+    def _manifest(self, epoch: int, receipts: Sequence[Receipt], latest: Manifest | None) -> Manifest:
+        tables: dict[str, tuple[DeltaRef, ...]] = {}
+        seen: dict[str, int] = {}
+        for receipt in receipts:
+            for name, ref in receipt.deltas.items():
+                tables[name] = (*tables.get(name, ()), ref)
+            for name, time_ms in receipt.watermarks.items():
+                seen[name] = max(time_ms, seen.get(name, time_ms))
+        records = {
+            step.spec.name: OperatorRecord(
+                *(sum(getattr(one, side) for one in receipts if one.operator == step.spec.name) for side in _COUNTED)
+            )
+            for step in self._steps
+        }
+        before = latest.watermarks if latest else Watermarks()
+        declared = [name for step in self._steps for name, _, _ in step.spec.time.watermarks]
+        watermarks = before.after(declared, seen)
+        return Manifest(epoch, epoch, False, self.now_ms, self._routing, records, tables, {}, watermarks)
+
+
+_COUNTED = ("rows", "keys", "output", "late")
+
+
+def _steps(stream: Any, source: Stream) -> list[Operated]:
+    """List the operators of a pipeline, first to last."""
+    found: list[Operated] = []
+    while stream is not source:
+        if isinstance(stream, Operated):
+            found.append(stream)
+        elif not isinstance(stream, Watermarked):
+            raise InvalidConfiguration(
+                f"the harness runs operators and watermarks, and got {type(stream).__name__}. Test the steps between "
+                "operators on Spark."
+            )
+        stream = stream.parent
+    if not found:
+        raise InvalidConfiguration("the pipeline has no operator. Add .key_by(...).process(...).")
+    return found[::-1]

@@ -1,0 +1,74 @@
+"""Run one and the same pipeline on Spark and on Ferryman, batch by batch, and compare the rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from ferryman import Ferry, sinks
+from ferryman._spark.schema import declared_struct, to_arrow
+
+Rows = list[tuple[Any, ...]]
+
+
+class Beside:
+    """The input of both, and what each made of it."""
+
+    def __init__(self, spark: SparkSession, place: Path, schema: str) -> None:
+        self.spark = spark
+        self.place = place
+        self.schema = declared_struct(schema, "input")
+        self._written = 0
+
+    def give(self, *batches: Sequence[tuple[Any, ...]]) -> None:
+        """Add batches to the input, one file each."""
+        arrow = to_arrow(self.schema)
+        folder = self.place / "input"
+        folder.mkdir(parents=True, exist_ok=True)
+        for batch in batches:
+            columns = list(zip(*batch, strict=True)) if batch else [()] * len(arrow)
+            table = pa.Table.from_arrays(
+                [pa.array(one, f.type) for one, f in zip(columns, arrow, strict=True)], schema=arrow
+            )
+            path = folder / f"{self._written:04d}.parquet"
+            pq.write_table(table, path)
+            # The file source goes by time, in seconds.
+            os.utime(path, (1_000_000_000 + self._written * 10,) * 2)
+            self._written += 1
+
+    def stream(self) -> DataFrame:
+        reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.place / "input"))
+
+    def on_spark(self, build: Callable[[Any], Any], mode: str = "update") -> Rows:
+        """Run on Spark's own."""
+        rows: Rows = []
+        query = (
+            build(self.stream())
+            .writeStream.outputMode(mode)
+            .foreachBatch(lambda frame, _: rows.extend(tuple(row) for row in frame.collect()))
+            .option("checkpointLocation", str(self.place / "spark"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return rows
+
+    def on_ferryman(self, build: Callable[[Any], Any], *, instances: int = 2, name: str = "ferried") -> Rows:
+        """Run on Ferryman."""
+        rows: Rows = []
+        ferry = Ferry(self.spark, self.place / name)
+        stream = build(ferry.stream(self.stream()))
+        sink = sinks.foreach(lambda frame, _: rows.extend(tuple(row) for row in frame.collect()))
+        stream.write(sink).start(name, instances=instances, trigger={"availableNow": True}).wait()
+        return rows
+
+
+def same(one: Rows, other: Rows) -> None:
+    assert sorted(one, key=repr) == sorted(other, key=repr)
