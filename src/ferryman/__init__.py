@@ -8,7 +8,9 @@ The public modules only re-export. Below them, each package rests only on those 
 from ferryman import aggregates, errors, sinks, sources
 from ferryman._operator.declare import ArrowOperator, Batch, Operator
 from ferryman._operator.states import Aggregating, Counter, Deque, Graph, List, Map, Queue, Reducing, Set
+from ferryman._operator.synopses import BloomFilter, CountMin, DecayedRate, HyperLogLog, Reservoir, TDigest
 from ferryman._operator.value import Value
+from ferryman._operator.windows import Session, Sliding, Span, Tumbling
 from ferryman._spark.epoch import EpochProgress
 from ferryman._spark.ferry import Ferry
 from ferryman._spark.job import Job
@@ -27,9 +29,19 @@ __all__ = [
     "Map",
     "Queue",
     "Reducing",
+    "Session",
     "Set",
+    "Sliding",
+    "Span",
+    "Tumbling",
     "ArrowOperator",
     "Batch",
+    "BloomFilter",
+    "CountMin",
+    "DecayedRate",
+    "HyperLogLog",
+    "Reservoir",
+    "TDigest",
     "EpochProgress",
     "Ferry",
     "Job",

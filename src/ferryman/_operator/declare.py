@@ -16,7 +16,7 @@ from ferryman._operator.value import Value
 from ferryman._state.evolve import Evolution
 
 _TAKEN = (
-    "output", "dropped", "evolution", "values", "states", "state_schema", "process", "finish", "clear", "due",
+    "output", "dropped", "evolution", "values", "states", "state_schema", "process", "finish", "clear", "due", "closed",
     "by_event_time", "call_at", "cancel", "now_ms", "watermark_ms",
 )  # fmt: skip
 
@@ -108,6 +108,10 @@ class Operator(Declared):
 
     def due(self, key: Any, at: int) -> Iterable[Any] | None:
         """Handle a time that `call_at` asked for; only classes that define it can ask."""
+        return None
+
+    def closed(self, key: Any, span: Any, result: Any) -> Iterable[Any] | None:
+        """Handle a window that is over: its span of time, and what was added up in it."""
         return None
 
     def clear(self) -> None:

@@ -24,6 +24,8 @@ class Time:
         When the epoch began; the same for all its tasks, however often they run.
     watermark_ms
         How far event time has come; None where there is no watermark, or no row yet.
+    earliest_ms
+        The earliest event time of the rows, while there is no watermark yet.
     due
         What is due, in the order of time: (time, position of the key, what), where what is a state's name if
         something of it may have expired, and empty for a timer.
@@ -31,6 +33,7 @@ class Time:
 
     now_ms: int = 0
     watermark_ms: int | None = None
+    earliest_ms: int | None = None
     due: tuple[tuple[int, int, str], ...] = ()
 
 

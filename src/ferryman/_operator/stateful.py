@@ -15,6 +15,8 @@ from ferryman._operator.cells import Variables
 from ferryman._operator.declare import Operator
 from ferryman._operator.rows import output_rows, rows_by_key, value_columns
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_list
+from ferryman._operator.views import HeldView
+from ferryman._operator.windows import WindowView
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,12 @@ class _Task:
         self._values = [declared[name] for name in runner.values]
         states = runner.operator.states()
         columns = pa.schema([one for one in runner.state if one.name not in runner.values])
-        self._variables = Variables([states[name].variable() for name in runner.states], given, columns)
+        self._variables = Variables(
+            [states[name].variable() for name in runner.states],
+            given,
+            columns,
+            by_event_time=runner.operator.by_event_time,
+        )
         self._views = {name: states[name].view(self._variables.cells[name]) for name in runner.states}
         self.keys = key_values(given.keys)
         before = [value.load(to_list(given.state.column(value.name))) for value in self._values]
@@ -76,6 +83,9 @@ class _Task:
         user.__dict__["now_ms"] = given.time.now_ms
         user.__dict__["watermark_ms"] = given.time.watermark_ms
         user.__dict__["_timers"] = self._variables.timers
+        for view in self._views.values():
+            if isinstance(view, WindowView):
+                view.until = self._until
         rows, counts = rows_by_key(given, runner.input)
         finish = None if runner.operator.finish is Operator.finish else user.finish
         process, keep = user.process, self._keep
@@ -91,23 +101,35 @@ class _Task:
                 keep(finish(key))
             self._end(user, position)
         self._due(user)
+        for view in self._views.values():
+            if isinstance(view, HeldView):
+                view.flush()
         focus.position = None
 
     def _due(self, user: Operator) -> None:
-        timers, time, focus = self._variables.timers, self._given.time, self._variables.focus
-        if timers is None:
-            return
-        until = time.watermark_ms if self._runner.operator.by_event_time else time.now_ms
-        due = {(at, position) for at, position, what in time.due if not what}
-        due |= {(at, position) for (at, position, what), there in focus.due.items() if there and not what}
-        for at, position in sorted(due):
-            if until is None or at > until or not timers.has(position, at):
+        """Call for every time that has come, those asked for in this epoch as well, in the order of time."""
+        focus, until = self._variables.focus, self._until
+        waiting = {**dict.fromkeys(self._given.time.due, True), **focus.due}
+        for at, position, what in sorted(one for one, there in waiting.items() if there):
+            view = self._views.get(what)
+            mine = self._variables.timers if not what else view if isinstance(view, WindowView) else None
+            if until is None or at > until or mine is None or not focus.due.get((at, position, what), True):
                 continue
             focus.position = position
             self._begin(user, position)
-            timers.delete(at)
-            self._keep(user.due(self.keys[position], at))
+            key = self.keys[position]
+            if isinstance(mine, WindowView):
+                for span, result in mine.close(at):
+                    self._keep(user.closed(key, span, result))
+            elif mine.has(position, at):
+                mine.delete(at)
+                self._keep(user.due(key, at))
             self._end(user, position)
+
+    @property
+    def _until(self) -> int | None:
+        time = self._given.time
+        return time.watermark_ms if self._runner.operator.by_event_time else time.now_ms
 
     def _keep(self, some: Any) -> None:
         if some is not None:

@@ -22,7 +22,8 @@ from ferryman._operator.views import CounterView, DequeView, FoldView, ListView,
 Merge = Callable[[Any, Any], Any]
 
 
-def _record(**kinds: Any) -> Record:
+def record(**kinds: Any) -> Record:
+    """Give the record of some named types."""
     fields = tuple(pa.field(name, arrow_type(kind)) for name, kind in kinds.items())
     return Record(fields, tuple(map(loader, kinds.values())), tuple(map(dumper, kinds.values())))
 
@@ -76,7 +77,7 @@ class List(State):
         self.kind = kind
 
     def variable(self) -> Variable:
-        return ListVariable(self.name, _record(item=self.kind), self.ttl)
+        return ListVariable(self.name, record(item=self.kind), self.ttl)
 
     def view(self, cell: Any) -> ListView:
         return ListView(cell)
@@ -126,7 +127,7 @@ class Map(State):
         self._merge = merge
 
     def variable(self) -> Variable:
-        return MapVariable(self.name, _record(item=self.value), self.ttl, _record(key=self.key))
+        return MapVariable(self.name, record(item=self.value), self.ttl, record(key=self.key))
 
     def view(self, cell: Any) -> MapView:
         return MapView(cell)
@@ -155,7 +156,7 @@ class Set(State):
         self.kind = kind
 
     def variable(self) -> Variable:
-        return MapVariable(self.name, _record(there=bool), self.ttl, _record(key=self.kind))
+        return MapVariable(self.name, record(there=bool), self.ttl, record(key=self.kind))
 
     def view(self, cell: Any) -> SetView:
         return SetView(cell)
@@ -186,7 +187,7 @@ class Queue(State):
         self.item = item
 
     def variable(self) -> Variable:
-        return MapVariable(self.name, _record(item=self.item), self.ttl, _record(order=self.order, number=int))
+        return MapVariable(self.name, record(item=self.item), self.ttl, record(order=self.order, number=int))
 
     def view(self, cell: Any) -> QueueView:
         return QueueView(cell)
@@ -247,7 +248,7 @@ class Aggregating(State):
         self.accumulator = accumulator
 
     def variable(self) -> Variable:
-        return ValueVariable(self.name, _record(kept=self.accumulator.type), self.ttl)
+        return ValueVariable(self.name, record(kept=self.accumulator.type), self.ttl)
 
     def view(self, cell: Any) -> FoldView:
         return FoldView(cell, self.accumulator)

@@ -246,6 +246,48 @@ class QueueView:
         return sorted(self._cell.items(), key=lambda pair: pair[0])
 
 
+class HeldView:
+    """An object that is made of what is kept when it is first used, and kept again in the end if it may have changed.
+
+    Everything but `clear` is the object's own.
+    """
+
+    def __init__(self, cell: ValueCell, synopsis: Any) -> None:
+        self._cell = cell
+        self._synopsis = synopsis
+        self._open: dict[int, Any] = {}
+
+    def _live(self) -> Any:
+        position = self._cell.focus.position
+        live = self._open.get(position)
+        if live is None:
+            kept = self._cell.get()
+            live = self._synopsis.create() if kept is None else self._synopsis.load(kept)
+            self._open[position] = live
+        return live
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._live(), name)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self._live()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._open.pop(self._cell.focus.position, None)
+        self._cell.clear()
+
+    def flush(self) -> None:
+        """Keep what was used."""
+        focus = self._cell.focus
+        for position, live in self._open.items():
+            focus.position = position
+            kept = self._synopsis.dump(live)
+            if kept != self._cell.get():
+                self._cell.update(kept)
+        focus.position = None
+
+
 class FoldView:
     """A value that others are added to."""
 

@@ -19,6 +19,7 @@ from ferryman._operator.cells import tables_of
 from ferryman._operator.declare import ArrowOperator, Declared, Operator
 from ferryman._operator.rows import RowRunner
 from ferryman._operator.stateful import StatefulRunner
+from ferryman._operator.windows import Window
 from ferryman._spark.interval import seconds
 from ferryman._spark.processor.grouped import GroupedStream
 from ferryman._spark.schema import declared_struct, to_arrow, to_spark
@@ -297,7 +298,12 @@ class KeyedStream:
             )
         timers = operator.due is not Operator.due
         tables, due = tables_of(
-            label, self.key, [one.variable() for one in operator.states().values()], timers=timers, values=values
+            label,
+            self.key,
+            [one.variable() for one in operator.states().values()],
+            timers=timers,
+            values=values,
+            windows=any(isinstance(one, Window) for one in operator.states().values()),
         )
         first = replace(tables[0], evolution=operator.evolution())
         arrow, inputs = to_arrow(output), self.parent.schema

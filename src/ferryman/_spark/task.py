@@ -216,7 +216,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         found.present,
         found.state,
         {one.name: Entries(one, opened[one.name], touched, total) for one in spec.tables[1:]},
-        Time(control.time_ms, control.watermark_ms, _due(due, index[rows.num_rows :])),
+        Time(control.time_ms, control.watermark_ms, _earliest(spec, control, rows), _due(due, index[rows.num_rows :])),
     )
     made = spec.runner.run(given)
     if any((store.epochs()[mine] != before).any() for store in opened.values()):
@@ -262,6 +262,14 @@ def _watermarks(spec: OperatorSpec, rows: pa.Table) -> dict[str, int]:
         if latest is not None:
             found[name] = latest // 1000 - delay_ms
     return found
+
+
+def _earliest(spec: OperatorSpec, control: Control, rows: pa.Table) -> int | None:
+    """Find where event time begins, for an operator that goes by it before there is a watermark."""
+    if control.watermark_ms is not None or spec.time.late is None or not rows.num_rows:
+        return None
+    earliest = pc.min(rows.column(spec.time.late)).cast(pa.timestamp("us", "UTC")).value
+    return None if earliest is None else int(earliest // 1000)
 
 
 def _without_late(spec: OperatorSpec, control: Control, rows: pa.Table) -> tuple[pa.Table, int]:

@@ -180,10 +180,11 @@ def tables_of(
     *,
     timers: bool,
     values: Sequence[pa.Field] | pa.Schema = (),
+    windows: bool = False,
 ) -> tuple[tuple[TableSpec, ...], str | None]:
     """List the tables of an operator's state, and name the one of what is due, if it needs one.
 
-    `values` are columns that the first table has besides.
+    `values` are columns that the first table has besides; `windows` says that something is due when they end.
     """
     columns = [*values] + [column for one in variables for column in one.columns]
     if timers:
@@ -191,7 +192,7 @@ def tables_of(
     state, keyed = pa.schema(columns), KeySchema(key)
     tables = [TableSpec(operator, operator, keyed, state, stores.choose(keyed, state))]
     tables += [made for one in variables if (made := one.table(operator, key)) is not None]
-    if not timers and all(one.ttl_ms is None for one in variables):
+    if not timers and not windows and all(one.ttl_ms is None for one in variables):
         return tuple(tables), None
     by_time = pa.schema([(DUE_TIME, pa.int64()), *key, (DUE_WHAT, pa.string())])
     tables.append(_table(operator, DUE_TIME, by_time, pa.schema([])))

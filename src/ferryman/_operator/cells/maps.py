@@ -41,7 +41,7 @@ class MapCell:
 
     def __init__(self, variable: MapVariable, state: pa.Table, entries: Entries, focus: Focus, keys: int) -> None:
         self._variable = variable
-        self._focus = focus
+        self._focus = self.focus = focus
         self._entries = entries
         self._ahead = ReadAhead(entries, keys)
         self._open: dict[int, _Now] = {}

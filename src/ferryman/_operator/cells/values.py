@@ -22,7 +22,7 @@ class ValueCell:
 
     def __init__(self, variable: ValueVariable, state: pa.Table, focus: Focus) -> None:
         self._variable = variable
-        self._focus = focus
+        self._focus = self.focus = focus
         self._stored = one_array(state.column(variable.name), state.schema.field(variable.name).type)
         self._values = self._load(variable)
         # Values that could be changed in place are looked at again in the end.

@@ -20,7 +20,7 @@ from ferryman._operator.cells.lists import ListCell
 from ferryman._operator.cells.maps import MapCell
 from ferryman._operator.cells.timers import TimerCell
 from ferryman._operator.cells.values import ValueCell
-from ferryman._operator.run import Given, Made
+from ferryman._operator.run import Given, Made, Time
 from ferryman._state.tables import DUE_TIME, DUE_WHAT, Changes
 
 Cell = ValueCell | ListCell | MapCell
@@ -29,10 +29,12 @@ Cell = ValueCell | ListCell | MapCell
 class Variables:
     """The cells of an operator's declared state, on the keys of one epoch."""
 
-    def __init__(self, declared: Sequence[Variable], given: Given, schema: pa.Schema) -> None:
+    def __init__(
+        self, declared: Sequence[Variable], given: Given, schema: pa.Schema, *, by_event_time: bool = False
+    ) -> None:
         self._given = given
         self._schema = schema
-        self.focus = Focus(len(given.present), given.time.now_ms)
+        self.focus = Focus(len(given.present), _now(given.time) if by_event_time else given.time.now_ms)
         self.cells = {one.name: self._cell(one) for one in declared}
         self.timers = TimerCell(given.state, self.focus) if TIMERS in schema.names else None
 
@@ -49,9 +51,10 @@ class Variables:
     def look_at_expired(self) -> None:
         """Take out what has expired by now, of the keys that were noted for it."""
         for _, position, what in self._given.time.due:
-            if what in self.cells:
+            cell = self.cells.get(what)
+            if cell is not None and cell.expiry is not None:
                 self.focus.position = position
-                self.cells[what].look_at_expired()
+                cell.look_at_expired()
         self.focus.position = None
 
     def mutated(self) -> tuple[str, int] | None:
@@ -96,3 +99,9 @@ class Variables:
             gone = np.array([not there for there in due.values()])
             found[due_table(operator)] = Changes(np.array(positions, np.int64), subkey, gone, [])
         return found
+
+
+def _now(time: Time) -> int:
+    """Tell how far event time is: as far as the watermark, or where the rows begin."""
+    known = time.watermark_ms if time.watermark_ms is not None else time.earliest_ms
+    return 0 if known is None else known

@@ -1,0 +1,137 @@
+"""Synopses answer within their error, the same whatever the epochs were, and merge."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ferryman import BloomFilter, CountMin, DecayedRate, HyperLogLog, Operator, Reservoir, TDigest
+from ferryman.errors import InvalidConfiguration
+from ferryman.testing import Harness
+
+
+class Sketches(Operator):
+    seen = BloomFilter(1000)
+    distinct = HyperLogLog()
+    often = CountMin()
+    some = Reservoir(int, 20)
+    spread = TDigest()
+    pace = DecayedRate(1000)
+    output = "key string, found string"
+
+    def process(self, key: Any, row: Any) -> Iterator[Any]:
+        self.seen.add(row.x)
+        self.distinct.add(row.x)
+        self.often.add(row.x)
+        self.some.add(row.x)
+        self.spread.add(float(row.x))
+        self.pace.add(row.t)
+        return iter(())
+
+    def finish(self, key: Any) -> Iterator[Any]:
+        found = (
+            7 in self.seen,
+            round(self.distinct.estimate()),
+            self.often.estimate(7),
+            self.some.count(),
+            sorted(self.some.sample()),
+            round(self.spread.quantile(0.5), 6),
+            self.pace.rate(10_000),
+        )
+        yield key, repr(found)
+
+
+def rows(n: int) -> list[tuple[str, int, int]]:
+    chance = random.Random(1)
+    return [("a", chance.randrange(500), number) for number in range(n)]
+
+
+def run(cuts: list[int]) -> Any:
+    with Harness(lambda s: s.key_by("key").process(Sketches), "key string, x long, t long", instances=2) as harness:
+        whole, begin = rows(3000), 0
+        for cut in [*cuts, len(whole)]:
+            out = harness.epoch(whole[begin:cut])
+            begin = cut
+            harness.restart()
+        return eval(out[0][1]), harness.state()
+
+
+def test_all_answer_within_their_error() -> None:
+    (seen, distinct, often, count, sample, median, _), _ = run([])
+    values = [x for _, x, _ in rows(3000)]
+    assert seen
+    assert abs(distinct - len(set(values))) < 0.05 * len(set(values))
+    assert values.count(7) <= often <= values.count(7) + 3
+    assert count == 3000
+    assert len(sample) == 20
+    assert set(sample) <= set(values)
+    assert abs(median - sorted(values)[1500]) < 10
+
+
+def test_what_does_not_depend_on_the_epochs_does_not() -> None:
+    once, _ = run([])
+    often, _ = run([10, 11, 500, 2999])
+    assert once[:5] == often[:5]
+    assert once[6] == pytest.approx(often[6])
+
+
+def test_a_task_that_runs_again_gives_the_same_bytes() -> None:
+    assert run([100, 2000])[1] == run([100, 2000])[1]
+
+
+@pytest.mark.parametrize("state", [BloomFilter(1000), HyperLogLog(), CountMin(), TDigest(), Reservoir(int, 50)])
+def test_two_parts_merge(state: Any) -> None:
+    one, other = state.create(), state.create()
+    for x in range(100):
+        one.add(x)
+        other.add(x + 100)
+    merged = state.load(state.dump(state.merge(one, other)))
+    if isinstance(state, BloomFilter):
+        assert all(x in merged for x in range(200))
+        assert sum(x in merged for x in range(1000, 11_000)) < 200
+    elif isinstance(state, HyperLogLog):
+        assert abs(merged.estimate() - 200) < 10
+    elif isinstance(state, CountMin):
+        assert merged.total() == 200
+    elif isinstance(state, TDigest):
+        assert merged.count() == 200
+        assert abs(merged.quantile(0.5) - 100) < 5
+    else:
+        assert merged.count() == 200
+        assert len(merged.sample()) == 50
+        assert 10 < sum(x < 100 for x in merged.sample()) < 40
+
+
+def test_a_rate_forgets() -> None:
+    state = DecayedRate(1000)
+    steady = state.create()
+    for number in range(20_000):
+        steady.add(number * 10)
+    assert steady.rate(200_000) == pytest.approx(100, rel=0.01)
+    assert steady.rate(201_000) == pytest.approx(50, rel=0.01)
+    other = state.create()
+    other.add(200_000)
+    assert state.merge(steady, other).rate(200_000) == pytest.approx(steady.rate(200_000) + other.rate(200_000))
+    late = state.load(state.dump(steady))
+    late.add(199_000)
+    assert late.weight == pytest.approx(steady.decayed(199_990) + 0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: HyperLogLog(99),
+        lambda: CountMin(error=0),
+        lambda: TDigest(1),
+        lambda: BloomFilter(0),
+        lambda: Reservoir(int, 0),
+        lambda: DecayedRate(0),
+        lambda: HyperLogLog(ttl=0),
+    ],
+)
+def test_what_cannot_be_is_refused(make: Any) -> None:
+    with pytest.raises(InvalidConfiguration):
+        make()

@@ -1,0 +1,153 @@
+"""Windows close when their time is over, by the clock or the watermark, with what was added up in them."""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ferryman import List, Operator, Reducing, Session, Sliding, Span, Tumbling
+from ferryman.errors import InvalidConfiguration
+from ferryman.testing import Harness
+
+SUM = Reducing(int, operator.add)
+
+
+def windowed(window: Any, *, event_time: bool) -> Any:
+    class Sums(Operator):
+        by_event_time = event_time
+        sums = window
+        output = "key string, start long, stop long, total long"
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            moment = int(row.time.timestamp() * 1000)
+            if not self.sums.add(moment, row.value):
+                yield key, moment, -1, row.value
+
+        def closed(self, key: Any, span: Span, result: int) -> Iterator[Any]:
+            yield key, span.start, span.end, result
+
+    def build(stream: Any) -> Any:
+        return (stream.with_watermark("time", 0.0) if event_time else stream).key_by("key").process(Sums)
+
+    return build
+
+
+def at(ms: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.timezone.utc)
+
+
+INPUT = "key string, time timestamp, value long"
+
+
+def test_tumbling_windows_close_by_the_clock() -> None:
+    with Harness(windowed(Tumbling(100, SUM), event_time=False), INPUT, now_ms=0, instances=2) as harness:
+        assert harness.epoch([("a", at(10), 1), ("a", at(20), 2), ("a", at(150), 4), ("b", at(99), 8)]) == []
+        assert harness.tick(99) == []
+        assert sorted(harness.tick(1)) == [("a", 0, 100, 3), ("b", 0, 100, 8)]
+        assert harness.epoch([("a", at(50), 7)]) == [("a", 50, -1, 7)]
+        harness.restart()
+        assert harness.tick(1000) == [("a", 100, 200, 4)]
+        assert harness.tick(1000) == []
+        assert [harness.state(name) for name in harness.checkpoint.job_card().tables] == [[], [], []]
+
+
+def test_sliding_windows_overlap() -> None:
+    window = Sliding(100, 30, SUM)
+    assert window.spans(100) == [Span(90, 190), Span(60, 160), Span(30, 130)]
+    assert Sliding(10, 30, SUM).spans(15) == []
+    with Harness(windowed(window, event_time=False), INPUT, now_ms=0) as harness:
+        harness.epoch([("a", at(100), 1), ("a", at(125), 2)])
+        assert sorted(harness.tick(10_000)) == [
+            ("a", 30, 130, 3), ("a", 60, 160, 3), ("a", 90, 190, 3), ("a", 120, 220, 2),
+        ]  # fmt: skip
+
+
+def test_sessions_join() -> None:
+    with Harness(windowed(Session(100, SUM), event_time=False), INPUT, now_ms=0) as harness:
+        assert harness.epoch([("a", at(1000), 1), ("a", at(1300), 2)]) == []
+        assert harness.epoch([("a", at(1090), 4), ("a", at(1200), 8)]) == []
+        # 1000 to 1190 is over; what came at 1200 and 1300 touches, and goes on to 1400.
+        harness.now_ms = 1390
+        assert harness.epoch() == [("a", 1000, 1190, 5)]
+        assert harness.epoch([("a", at(1395), 16)]) == []
+        assert harness.tick(10) == []
+        assert harness.tick(1000) == [("a", 1200, 1495, 26)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2000), st.integers(1, 9)), max_size=5), max_size=6
+    ),
+    st.sampled_from([Tumbling(250, SUM), Sliding(300, 100, SUM), Session(120, SUM)]),
+)
+def test_by_event_time_every_value_in_time_counts_once_per_window(epochs: Any, window: Any) -> None:
+    with Harness(windowed(window, event_time=True), INPUT, instances=2) as harness:
+        got, late = [], []
+        for rows in epochs:
+            for row in harness.epoch([(key, at(ms), value) for key, ms, value in rows]):
+                (late if row[2] == -1 else got).append(row)
+        dropped = sum(harness.checkpoint.manifest(one).operators["Sums"].late for one in range(1, harness.epochs + 1))
+        got += [row for row in harness.epoch([("end", at(10_000), 1)]) if row[0] != "end"]
+        got += [row for row in harness.epoch() if row[0] != "end"]
+        whole = sum(value for rows in epochs for _, _, value in rows)
+        spans = [(key, start, stop) for key, start, stop, _ in got]
+        if isinstance(window, Session):
+            # A session that was told comes again when a value comes just in time.
+            assert all(stop - start >= window.gap_ms for _, start, stop, _ in got)
+        else:
+            assert len(set(spans)) == len(spans)
+        if not isinstance(window, Sliding) and not dropped:
+            assert sum(total for *_, total in got) + sum(total for *_, total in late) == whole
+
+
+def test_windows_of_two_parts_merge() -> None:
+    assert Tumbling(10, SUM).merge({Span(0, 10): 1}, {Span(0, 10): 2, Span(10, 20): 3}) == {
+        Span(0, 10): 3, Span(10, 20): 3,
+    }  # fmt: skip
+    assert Session(10, SUM).merge({Span(0, 10): 1, Span(50, 60): 5}, {Span(5, 15): 2, Span(14, 24): 3}) == {
+        Span(0, 24): 6, Span(50, 60): 5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Tumbling(0, SUM), "size_ms=0"),
+        (lambda: Sliding(10, -1, SUM), "every_ms=-1"),
+        (lambda: Session("1 minute", SUM), "gap_ms='1 minute'"),
+        (lambda: Tumbling(10, List(int)), "a Reducing or an Aggregating"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(make: Any, says: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=says):
+        make()
+
+
+def test_time_to_live_by_event_time() -> None:
+    class Fades(Operator):
+        by_event_time = True
+        seen = List(int, ttl=1000)
+        output = "key string, seen string"
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            if row.value:
+                self.seen.append(row.value)
+            yield key, repr(list(self.seen))
+
+    def build(stream: Any) -> Any:
+        return stream.with_watermark("time", 0.0).key_by("key").process(Fades)
+
+    with Harness(build, INPUT) as harness:
+        assert harness.epoch([("a", at(5000), 1)]) == [("a", "[1]")]
+        assert harness.epoch([("a", at(5900), 2)]) == [("a", "[1, 2]")]
+        # Both were written while the watermark was at 5000, and now it is at 5900.
+        assert harness.epoch([("a", at(5950), 0), ("a", at(6100), 0)]) == [("a", "[1, 2]")] * 2
+        assert harness.epoch([("a", at(6200), 0)]) == [("a", "[]")]
+        assert harness.state("Fades.seen") == []
