@@ -7,6 +7,7 @@ The public modules only re-export. Below them, each package rests only on those 
 
 from ferryman import aggregates, errors, sinks, sources
 from ferryman._operator.declare import ArrowOperator, Batch, Operator
+from ferryman._operator.sides import side
 from ferryman._operator.states import Aggregating, Counter, Deque, Graph, List, Map, Queue, Reducing, Set
 from ferryman._operator.synopses import BloomFilter, CountMin, DecayedRate, HyperLogLog, Reservoir, TDigest
 from ferryman._operator.value import Value
@@ -14,8 +15,9 @@ from ferryman._operator.windows import Session, Sliding, Span, Tumbling
 from ferryman._spark.epoch import EpochProgress
 from ferryman._spark.ferry import Ferry
 from ferryman._spark.job import Job
+from ferryman._spark.keyed import KeyedStream
 from ferryman._spark.session import session
-from ferryman._spark.stream import KeyedStream, Output, Stream
+from ferryman._spark.stream import Output, Stream
 from ferryman.aggregates import approx_distinct, avg, count, first, last, stddev, variance
 
 __version__ = "0.1.0"
@@ -58,6 +60,7 @@ __all__ = [
     "first",
     "last",
     "session",
+    "side",
     "sinks",
     "sources",
     "stddev",

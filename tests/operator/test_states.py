@@ -159,7 +159,7 @@ def operator_of(name: str) -> type[Operator]:
     return Does
 
 
-def machine_of(name: str) -> type[RuleBasedStateMachine]:
+def machine_of(name: str, store: str | None) -> type[RuleBasedStateMachine]:
     _, operations, look, begin = TYPES[name]
 
     class History(RuleBasedStateMachine):
@@ -170,6 +170,7 @@ def machine_of(name: str) -> type[RuleBasedStateMachine]:
                 "key string, what string, x long",
                 instances=2,
                 groups=4,
+                store=store,
             )
             self.models: dict[int, dict[str, Any]] = {0: {}}
             self.model: dict[str, Any] = {}
@@ -229,12 +230,16 @@ def copied(model: dict[str, Any]) -> dict[str, Any]:
     return {key: [kept.copy(), touched] for key, (kept, touched) in model.items()}
 
 
+@pytest.mark.parametrize("store", [None, "rocksdb"])
 @pytest.mark.parametrize("name", list(TYPES))
-def test_a_random_history_equals_pythons_own(name: str) -> None:
+def test_a_random_history_equals_pythons_own(name: str, store: str | None) -> None:
     run_state_machine_as_test(
-        machine_of(name),
+        machine_of(name, store),
         settings=settings(
-            max_examples=25, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=8 if store else 25,
+            stateful_step_count=15,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )
 

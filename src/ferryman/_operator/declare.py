@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,18 +16,20 @@ from ferryman._operator.value import Value
 from ferryman._state.evolve import Evolution
 
 _TAKEN = (
-    "output", "dropped", "evolution", "values", "states", "state_schema", "process", "finish", "clear", "due", "closed",
-    "by_event_time", "call_at", "cancel", "now_ms", "watermark_ms",
+    "output", "sides", "dropped", "evolution", "values", "states", "state_schema", "process", "finish", "clear",
+    "due", "closed", "by_event_time", "call_at", "cancel", "now_ms", "watermark_ms",
 )  # fmt: skip
 
 
 class Declared:
     """What both kinds of operator share: an output schema and declared state.
 
+    `sides` are the side outputs, by name, each declared like `output`.
     `dropped` names states that an earlier version of the class had and this one gives up.
     """
 
     output: ClassVar[Any] = None
+    sides: ClassVar[Mapping[str, Any]] = {}
     dropped: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import gc
 from collections import namedtuple
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -21,6 +21,7 @@ import pyarrow as pa
 from ferryman._model.errors import OperatorFailed, OutputMismatch
 from ferryman._operator.declare import Operator
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_column, to_list
+from ferryman._operator.sides import Aside
 from ferryman._operator.value import Value
 from ferryman._state.aggregates.kernels import frozen, group
 
@@ -36,6 +37,7 @@ class RowRunner:
     input: tuple[str, ...]
     state: pa.Schema
     output: pa.Schema
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
 
     def run(self, given: Given) -> Made:
         """Call `process` for every row, key by key, and `finish` at the end of each key."""
@@ -98,7 +100,9 @@ class RowRunner:
         except Misfit as misfit:
             raise misfit.named(given.operator, given.epoch, f"key {keys[changed[misfit.position]]!r}") from misfit
         positions = np.array(changed, dtype=np.int64)
-        return Made(output_rows(given, made, self.output), state, positions, np.array(deleted, dtype=bool))
+        rows_made, aside = parted(given, made, self.sides)
+        output = output_rows(given, rows_made, self.output)
+        return Made(output, state, positions, np.array(deleted, dtype=bool), {}, aside)
 
 
 def rows_by_key(given: Given, names: tuple[str, ...]) -> tuple[Iterator[Any], list[int]]:
@@ -109,6 +113,23 @@ def rows_by_key(given: Given, names: tuple[str, ...]) -> tuple[Iterator[Any], li
     # tuple.__new__ fills a named tuple without a Python call for every row.
     make = partial(tuple.__new__, row)
     return map(make, zip(*(to_list(column) for column in rows.columns), strict=True)), np.diff(starts).tolist()
+
+
+def parted(given: Given, made: list[Any], sides: Mapping[str, pa.Schema]) -> tuple[list[Any], dict[str, pa.Table]]:
+    """Part the rows an operator gave into its own and those of its sides."""
+    if not sides:
+        return made, {}
+    own = [row for row in made if not isinstance(row, Aside)]
+    aside: dict[str, list[Any]] = {name: [] for name in sides}
+    for row in made:
+        if isinstance(row, Aside):
+            if row.name not in aside:
+                raise OutputMismatch(
+                    f"operator {given.operator!r}, epoch {given.epoch}: it gave a row to the side {row.name!r}, and "
+                    f"declares {', '.join(sides)}. Declare it in `sides`. The epoch was not committed."
+                )
+            aside[row.name].append(row.row)
+    return own, {name: output_rows(given, rows, sides[name]) for name, rows in aside.items()}
 
 
 def value_columns(declared: Sequence[Value[Any]], values: list[tuple[Any, ...]]) -> list[pa.Array]:

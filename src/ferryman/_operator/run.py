@@ -67,7 +67,8 @@ class Made:
     """Take back an operator's output and the state it changed.
 
     `positions` are the changed keys (None: all of them, in order); `state` has a row for each, and
-    `deleted` marks those whose state is gone. `changes` has what changed in the operator's other tables.
+    `deleted` marks those whose state is gone. `changes` has what changed in the operator's other tables,
+    `sides` the rows of side outputs.
     """
 
     output: pa.Table
@@ -75,6 +76,7 @@ class Made:
     positions: npt.NDArray[np.int64] | None = None
     deleted: npt.NDArray[np.bool_] | None = None
     changes: Mapping[str, Changes] = field(default_factory=dict)
+    sides: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 class Runner(Protocol):

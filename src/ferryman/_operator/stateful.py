@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 from ferryman._model.errors import OperatorFailed
 from ferryman._operator.cells import Variables
 from ferryman._operator.declare import Operator
-from ferryman._operator.rows import output_rows, rows_by_key, value_columns
+from ferryman._operator.rows import output_rows, parted, rows_by_key, value_columns
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_list
 from ferryman._operator.views import HeldView
 from ferryman._operator.windows import WindowView
@@ -33,6 +34,7 @@ class StatefulRunner:
     states: tuple[str, ...]
     state: pa.Schema
     output: pa.Schema
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
 
     def run(self, given: Given) -> Made:
         """Call `process` for every row and `finish` for every key that had some; then `due` for what is due."""
@@ -160,9 +162,10 @@ class _Task:
         except Misfit as misfit:
             misfit.position = changed[misfit.position]
             raise
-        output = output_rows(self._given, self._out, self._runner.output)
+        own, aside = parted(self._given, self._out, self._runner.sides)
+        output = output_rows(self._given, own, self._runner.output)
         named = dict(zip(self._runner.values, values, strict=True))
-        return self._variables.made(output, named, self._runner.state)
+        return replace(self._variables.made(output, named, self._runner.state), sides=aside)
 
     def failed(self, error: Exception) -> OperatorFailed:
         """Say what the operator was doing when it raised."""

@@ -56,6 +56,9 @@ class Ferry:
         temporary one.
     fsync
         Survive a power cut and not only a kill, at the price of a disk flush per file.
+    store
+        Where main copies are kept: "lmdb", or "rocksdb" for state larger than memory. If left out, each table is kept
+        where it is fastest.
 
     Examples
     --------
@@ -74,6 +77,7 @@ class Ferry:
         idle: str | float | None = "30 seconds",
         home: str | os.PathLike[str] | None = None,
         fsync: bool = False,
+        store: str | None = None,
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
@@ -94,6 +98,8 @@ class Ferry:
             faults.append(f"checkpoint={checkpoint!r}: give a directory for the job's state, as a path or a URI")
         if home is not None and not _path(home):
             faults.append(f"home={home!r}: give a local directory, or leave it out")
+        if store not in (None, "lmdb", "rocksdb"):
+            faults.append(f"store={store!r}: give 'lmdb' or 'rocksdb', or leave it out")
         if not isinstance(fsync, bool):
             faults.append(f"fsync={fsync!r}: give True or False")
         if faults:
@@ -105,6 +111,7 @@ class Ferry:
         self._snapshot_every = snapshot_every
         self._home = None if home is None else os.fspath(home)
         self._fsync = fsync
+        self._store = store
 
     def stream(self, frame: DataFrame) -> Stream:
         """Begin with any streaming DataFrame."""
@@ -164,6 +171,8 @@ class Ferry:
                 self.spark.sparkContext.accumulator([], Bytes()),
             )
             for stream in operators.values():
+                if self._store is not None:
+                    stream.keep_in(self._store)
                 planner.add(stream)
             runner = EpochRunner(checkpoint, card, planner, outputs, fsync=self._fsync, home=self._home)
             background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)

@@ -25,7 +25,7 @@ from ferryman._routing.tokens import tokens
 from ferryman._spark.combine import CombineTask
 from ferryman._spark.processor.run import INITIAL
 from ferryman._spark.schema import to_spark
-from ferryman._spark.stream import Operated, Source, Stream, Transformed, Watermarked
+from ferryman._spark.stream import Operated, Parted, Source, Stream, Transformed, Watermarked
 from ferryman._spark.task import SEQUENCE, TOKEN, Control, InstanceTask, OperatorSpec
 from ferryman._state.store.contract import HASH
 
@@ -194,6 +194,8 @@ class Planner:
             frame = source
         elif isinstance(stream, Watermarked):
             frame = self.build(stream.parent, source, controls, combine, made, keep=keep)
+        elif isinstance(stream, Parted):
+            frame = stream.of(self.build(stream.parent, source, controls, combine, made, keep=keep))
         elif isinstance(stream, Transformed):
             frame = stream.function(self.build(stream.parent, source, controls, combine, made, keep=keep))
         else:

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
-from ferryman._model.errors import InvalidConfiguration, MissingKey, PinningLost, UnhashableKey
-from ferryman._operator.aggregate import AggregateRunner
-from ferryman._operator.arrow import ArrowRunner
-from ferryman._operator.cells import tables_of
-from ferryman._operator.declare import ArrowOperator, Declared, Operator
-from ferryman._operator.rows import RowRunner
-from ferryman._operator.stateful import StatefulRunner
-from ferryman._operator.windows import Window
+from ferryman._model.errors import InvalidConfiguration, PinningLost
+from ferryman._operator.sides import SIDE, column
 from ferryman._spark.interval import seconds
-from ferryman._spark.processor.grouped import GroupedStream
-from ferryman._spark.schema import declared_struct, to_arrow, to_spark
+from ferryman._spark.schema import to_spark
 from ferryman._spark.sinks import Sink
-from ferryman._spark.task import ROUTING_COLUMNS, OperatorSpec, TimeSpec
-from ferryman._state import store as stores
-from ferryman._state.aggregates import Aggregate, compile_aggregates
-from ferryman._state.keys import KeySchema
-from ferryman._state.store.contract import DELETED
-from ferryman._state.tables import TableSpec
+from ferryman._spark.task import OperatorSpec
 
 if TYPE_CHECKING:
     from ferryman._spark.ferry import Ferry
     from ferryman._spark.job import Job
+    from ferryman._spark.keyed import KeyedStream
+    from ferryman._spark.processor.grouped import GroupedStream
 
 # How a plan says that it repartitions, coalesces or unites: the node's name, after the lines of the tree.
 _MOVES_ROWS = re.compile(r"^[\s:+|-]*(Repartition\w*|RebalancePartitions|Union)\b", re.MULTILINE)
@@ -63,16 +52,20 @@ class Stream:
         UnhashableKey
             If a column's type cannot be a key: arrays, maps, structs and the like.
         """
+        from ferryman._spark.keyed import KeyedStream
+
         return KeyedStream(self, columns)
 
     def groupBy(self, *cols: str | Column | list[Any]) -> GroupedStream:
         """Group the stream by one or more columns, as `DataFrame.groupBy` does, for Spark's stateful operators."""
+        from ferryman._spark.processor.grouped import GroupedStream
+
         listed = cols[0] if len(cols) == 1 and isinstance(cols[0], list) else list(cols)
         return GroupedStream(self.key_by(*(_column_name(one) for one in listed)))
 
     groupby = groupBy
 
-    def with_watermark(self, column: str, delay: str | float) -> Stream:
+    def with_watermark(self, column: str, delay: str | float, *, keep_late: bool = False) -> Stream:
         """Say how late rows may be: those whose time is older than the latest seen, less the delay, are left out.
 
         Parameters
@@ -81,6 +74,8 @@ class Stream:
             A timestamp column.
         delay
             How late, as Spark writes it: "10 seconds".
+        keep_late
+            Whether operators after it put late rows into a side output, `side("late")`, as they came in.
         """
         if column not in self.schema.names:
             raise InvalidConfiguration(
@@ -95,7 +90,9 @@ class Stream:
         late = seconds(delay)
         if late is None:
             raise InvalidConfiguration("with_watermark needs a delay, for example '10 seconds'.")
-        return Watermarked(self, EventTime(column, column, round(late * 1000), reported=False, drops=True))
+        return Watermarked(
+            self, EventTime(column, column, round(late * 1000), reported=False, drops=True, keeps=keep_late)
+        )
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
         """Apply a stateless step, written as on any batch DataFrame: select, where, withColumn, a broadcast join.
@@ -111,6 +108,16 @@ class Stream:
     def where(self, condition: str | Column) -> Stream:
         """Keep the rows that fulfil a condition, as DataFrame.where does."""
         return self.transform(lambda frame: frame.where(condition))
+
+    def side(self, name: str) -> Stream:
+        """Give the rows of a side output of the operator whose output this is."""
+        if not isinstance(self, Parted) or name not in self.parent.spec.sides:
+            known = ", ".join(self.parent.spec.sides) if isinstance(self, Parted) else "none"
+            raise InvalidConfiguration(
+                f"there is no side output {name!r} here; there are: {known}. Declare it on the operator (`sides`), and "
+                "ask the stream that `process` gave."
+            )
+        return Parted(self.parent, name, to_spark(self.parent.spec.sides[name]))
 
     def write(self, sink: Sink) -> Output:
         """Send the rows to a sink."""
@@ -134,6 +141,8 @@ class EventTime:
         Whether an operator has seen it already; the first one after its declaration reports it.
     drops
         Whether every operator leaves late rows out, or only those that go by event time.
+    keeps
+        Whether late rows go into a side output.
     """
 
     name: str
@@ -141,6 +150,7 @@ class EventTime:
     delay_ms: int
     reported: bool
     drops: bool
+    keeps: bool = False
 
 
 class Source(Stream):
@@ -209,192 +219,29 @@ class Operated(Stream):
         self.combined: OperatorSpec | None = None
         self.initial = initial
 
+    def keep_in(self, store: str) -> None:
+        """Keep all tables of the operator in one kind of store."""
+        tables = tuple(replace(one, backend=store) for one in self.spec.tables)
+        self.spec = replace(self.spec, tables=tables)
+        if self.combined is not None:
+            self.combined = replace(self.combined, tables=tables)
 
-class KeyedStream:
-    """A stream with a key: what operators work on."""
 
-    def __init__(self, parent: Stream, columns: tuple[str, ...]) -> None:
-        if not columns:
-            raise MissingKey("key_by needs at least one column. Name the column that tells keys apart.")
-        have = parent.schema.names
-        missing = [name for name in columns if name not in have]
-        if missing:
-            raise MissingKey(
-                f"the stream has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, have))}. "
-                "Key by one of those."
-            )
-        twice = _repeated(have, exactly=parent.case_sensitive)
-        if twice or len(set(columns)) < len(columns):
-            raise InvalidConfiguration(
-                f"the stream has several columns called {twice[0]!r}. Rename all but one before key_by."
-                if twice
-                else f"key_by got a column twice: {', '.join(columns)}. Name each once."
-            )
-        taken = [name for name in have if name in (*ROUTING_COLUMNS, DELETED)]
-        if taken:
-            raise InvalidConfiguration(
-                f"the stream has a column {taken[0]!r}, a name Ferryman uses for routing. Rename the column."
-            )
+class Parted(Stream):
+    """The own rows of an operator that has side outputs, or, with a name, those of one of them."""
+
+    def __init__(
+        self, parent: Operated, name: str | None, schema: StructType, event_time: EventTime | None = None
+    ) -> None:
+        super().__init__(parent.ferry, schema, event_time)
         self.parent = parent
-        self.names = columns
-        for name in columns:
-            try:
-                KeySchema(to_arrow(StructType([parent.schema[name]])))
-            except (UnhashableKey, InvalidConfiguration) as error:
-                kind = parent.schema[name].dataType.simpleString()
-                raise UnhashableKey(
-                    f"column {name!r} is of type {kind}, which cannot be a key: its values have no single canonical "
-                    "form. Key by its parts, or by a string made of it (F.to_json, or a cast)."
-                ) from error
-        self.key = to_arrow(StructType([parent.schema[name] for name in columns]))
+        self.name = name
 
-    def process(self, operator: type[Operator] | type[ArrowOperator], name: str | None = None) -> Stream:
-        """Run an operator on the keyed stream: an `Operator` row by row, an `ArrowOperator` in columns.
-
-        Parameters
-        ----------
-        operator
-            The class, not an object: every task makes its own.
-        name
-            The operator's name in the checkpoint; the class's name if left out.
-        """
-        if not (isinstance(operator, type) and issubclass(operator, (Operator, ArrowOperator))):
-            raise InvalidConfiguration(
-                f"process needs a class derived from Operator or ArrowOperator, and got {operator!r}. Pass the class "
-                "itself, not an object of it."
-            )
-        if operator.process in (Operator.process, ArrowOperator.process):
-            raise InvalidConfiguration(
-                f"operator {operator.__name__!r} has no `process` method. Define process(self, key, row), or "
-                "process(self, batch) if it is an ArrowOperator."
-            )
-        label = name or operator.__name__
-        output = declared_struct(operator.output, label)
-        twice = _repeated(output.names, exactly=True)
-        if twice:
-            raise InvalidConfiguration(
-                f"operator {label!r} declares the output column {twice[0]!r} twice. Give each column its own name."
-            )
-        arrow, inputs = to_arrow(output), tuple(self.parent.schema.names)
-        state = _state_of(operator, label)
-        runner: RowRunner | ArrowRunner
-        if operator.states() or (issubclass(operator, Operator) and operator.due is not Operator.due):
-            return self._stateful(operator, label, state, output)
-        if issubclass(operator, Operator):
-            runner = RowRunner(operator, inputs, state, arrow)
-        else:
-            runner = ArrowRunner(operator, self.key, inputs, state, arrow)
-        made = self._operated(label, None, state, arrow, output, runner)
-        table = replace(made.spec.tables[0], evolution=operator.evolution())
-        made.spec = replace(made.spec, tables=(table,), dropped=tuple(operator.dropped))
-        return made
-
-    def _stateful(self, operator: type[Declared], label: str, values: pa.Schema, output: StructType) -> Stream:
-        """Run an operator that has more state than values."""
-        if not issubclass(operator, Operator):
-            raise InvalidConfiguration(
-                f"operator {label!r} is an ArrowOperator and declares {', '.join(operator.states())}, which is more "
-                "than one value per key. Use Value with a list or dict type, or derive it from Operator."
-            )
-        timers = operator.due is not Operator.due
-        tables, due = tables_of(
-            label,
-            self.key,
-            [one.variable() for one in operator.states().values()],
-            timers=timers,
-            values=values,
-            windows=any(isinstance(one, Window) for one in operator.states().values()),
-        )
-        first = replace(tables[0], evolution=operator.evolution())
-        arrow, inputs = to_arrow(output), self.parent.schema
-        runner = StatefulRunner(
-            operator, tuple(inputs.names), tuple(values.names), tuple(operator.states()), first.state, arrow
-        )
-        time = TimeSpec((), None, due, operator.by_event_time)
-        spec = OperatorSpec(
-            label, KeySchema(self.key), to_arrow(inputs), (first, *tables[1:]), arrow, runner, time, operator.dropped
-        )
-        self._check(label, first.state)
-        return self.operated(spec, output)
-
-    def aggregate(self, name: str | None = None, **aggregates: Aggregate) -> Stream:
-        """Keep declared aggregates per key, vectorised; every key touched in an epoch is put out.
-
-        Examples
-        --------
-        >>> stream.key_by("room").aggregate(n=count(), mean=avg("value"))  # doctest: +SKIP
-        """
-        if not aggregates:
-            raise InvalidConfiguration("aggregate needs at least one aggregate, for example n=count().")
-        clash = [one for one in aggregates if one in self.names]
-        if clash:
-            raise InvalidConfiguration(
-                f"the aggregate {clash[0]!r} has the name of a key column. Give it another name."
-            )
-        aggregation = compile_aggregates(aggregates, to_arrow(self.parent.schema))
-        runner = AggregateRunner(aggregation, self.key)
-        label = name or "aggregate_" + "_".join(self.names)
-        output = StructType(
-            [self.parent.schema[one] for one in self.names] + list(_output_fields(aggregation.output, aggregates, self))
-        )
-        stream = self._operated(
-            label, {*self.names, *aggregation.inputs}, aggregation.state, runner.output, output, runner
-        )
-        stream.combined = OperatorSpec(
-            label,
-            stream.spec.key,
-            pa.schema([*self.key, *aggregation.state]),
-            stream.spec.tables,
-            runner.output,
-            AggregateRunner(aggregation, self.key, combined=True),
-        )
-        return stream
-
-    def _operated(
-        self, label: str, needed: set[str] | None, state: pa.Schema, arrow: pa.Schema, output: StructType, runner: Any
-    ) -> Operated:
-        self._check(label, state)
-        schema = self.parent.schema
-        inputs = to_arrow(StructType([one for one in schema if needed is None or one.name in needed]))
-        key = KeySchema(self.key)
-        tables = (TableSpec(label, label, key, state, stores.choose(key, state)),)
-        return self.operated(OperatorSpec(label, key, inputs, tables, arrow, runner), output)
-
-    def _check(self, label: str, state: pa.Schema) -> None:
-        if not _NAME.fullmatch(label):
-            raise InvalidConfiguration(
-                f"{label!r} cannot be an operator's name: it stands in file names. Use letters, digits, '_' and '.'."
-            )
-        clash = [name for name in state.names if name in self.names]
-        if clash:
-            raise InvalidConfiguration(
-                f"operator {label!r} keeps state called {clash[0]!r}, which is the name of a key column. Give the "
-                "state another name."
-            )
-
-    def operated(
-        self,
-        spec: OperatorSpec,
-        output: StructType,
-        *,
-        event_time: str | None = None,
-        initial: DataFrame | None = None,
-    ) -> Operated:
-        """Give an operator's output as a stream, and the operator its part in event time."""
-        time, given = spec.time, self.parent.event_time
-        if given is None and time.by_watermark:
-            raise InvalidConfiguration(
-                f"operator {spec.name!r} goes by event time, and its input has no watermark. Add "
-                'with_watermark("time", "10 seconds") before groupBy or key_by.'
-            )
-        if given is not None and given.column in spec.input.names:
-            reports = () if given.reported else ((given.name, given.column, given.delay_ms),)
-            late = given.column if time.by_watermark or given.drops else None
-            spec = replace(spec, time=replace(time, watermarks=reports, late=late))
-        after = None
-        if given is not None and event_time is not None:
-            after = replace(given, column=event_time, reported=True)
-        return Operated(self.parent, spec, output, after, initial)
+    def of(self, rows: DataFrame) -> DataFrame:
+        """Take the rows out of all that the operator gave."""
+        if self.name is None:
+            return rows.where(F.col(SIDE).isNull()).select(*(F.col(f"`{one}`") for one in self.schema.names))
+        return rows.where(F.col(SIDE) == F.lit(self.name)).select(f"{column(self.name)}.*")
 
 
 def _column_name(column: Any) -> str:
@@ -417,12 +264,6 @@ def _spark_watermark(schema: StructType) -> EventTime | None:
     return None
 
 
-def _repeated(names: list[str], *, exactly: bool) -> list[str]:
-    """List the names that stand more than once; Spark by itself takes no note of upper and lower case."""
-    counts = Counter(name if exactly else name.lower() for name in names)
-    return [name for name in names if counts[name if exactly else name.lower()] > 1]
-
-
 class Output:
     """A stream and the sink it goes to."""
 
@@ -435,27 +276,3 @@ class Output:
         if self.stream.ferry is None:
             raise InvalidConfiguration("this stream belongs to a testing harness, which runs it itself.")
         return self.stream.ferry.start(name, self, **options)
-
-
-def _state_of(operator: type[Declared], label: str) -> pa.Schema:
-    state = operator.state_schema()
-    taken = [name for name in state.names if name.startswith("_")]
-    if taken:
-        raise InvalidConfiguration(
-            f"operator {label!r} declares state {taken[0]!r}; names with a leading '_' are Ferryman's."
-        )
-    return state
-
-
-def _output_fields(result: pa.Schema, aggregates: dict[str, Aggregate], keyed: KeyedStream) -> list[Any]:
-    """Give the aggregates' Spark fields; where the type is the input column's own, exactly that one."""
-    spark = to_spark(result)
-    fields = []
-    for name, aggregate in aggregates.items():
-        field = spark[name]
-        if aggregate.column is not None and to_arrow(StructType([keyed.parent.schema[aggregate.column]])).types == [
-            result.field(name).type
-        ]:
-            field.dataType = keyed.parent.schema[aggregate.column].dataType
-        fields.append(field)
-    return fields

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, NullKey, OperatorFailed, PinningLost, StaleTask, to_text
 from ferryman._model.records import DeltaRef
 from ferryman._operator.run import Given, Made, Runner, Time
+from ferryman._operator.sides import LATE, sided_schema, with_sides
 from ferryman._spark.home import alone, forget_earlier_runs, home, host
 from ferryman._state import store as stores
 from ferryman._state.keys import Keys, KeySchema, distinct
@@ -73,6 +74,7 @@ class OperatorSpec:
     runner: Runner
     time: TimeSpec = TimeSpec()
     dropped: tuple[str, ...] = ()
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
 
     @property
     def state(self) -> pa.Schema:
@@ -181,6 +183,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     rows = _in_order(spec, control, instance, batches)
     seen = _watermarks(spec, rows)
     rows, late = _without_late(spec, control, rows)
+    aside = {LATE: late.drop_columns([HASH])} if LATE in spec.sides else {}
     total = len(control.owner)
     mine = np.flatnonzero(np.array(control.owner) == instance)
     before = control.epoch - 1
@@ -244,14 +247,14 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         rows.num_rows,
         len(first),
         made.output.num_rows,
-        late,
+        late.num_rows,
         busy,
         refs,
         seen,
         _next_due(spec, opened, mine, made, _until(spec, control)),
         host(),
     )
-    return made.output, receipt
+    return with_sides(made.output, {**made.sides, **aside}, sided_schema(spec.output, spec.sides)), receipt
 
 
 def _watermarks(spec: OperatorSpec, rows: pa.Table) -> dict[str, int]:
@@ -272,15 +275,15 @@ def _earliest(spec: OperatorSpec, control: Control, rows: pa.Table) -> int | Non
     return None if earliest is None else int(earliest // 1000)
 
 
-def _without_late(spec: OperatorSpec, control: Control, rows: pa.Table) -> tuple[pa.Table, int]:
-    """Leave out the rows that are not waited for any more, and count them."""
+def _without_late(spec: OperatorSpec, control: Control, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Part the rows into those to work on and those that are not waited for any more."""
     if spec.time.late is None or control.late_ms is None or not rows.num_rows:
-        return rows, 0
+        return rows, rows.slice(0, 0)
     times = rows.column(spec.time.late)
     bound = pa.scalar(control.late_ms * 1000, pa.timestamp("us", "UTC")).cast(times.type)
     # A row without a time is never late: it is for the operator to say what such a row means.
-    kept = rows.filter(pc.fill_null(pc.greater(times, bound), True))
-    return kept, rows.num_rows - kept.num_rows
+    in_time = pc.fill_null(pc.greater(times, bound), True)
+    return rows.filter(in_time), rows.filter(pc.invert(in_time))
 
 
 def _with_due(

@@ -24,9 +24,10 @@ from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._operator.sides import own_rows, rows_aside
 from ferryman._routing.tokens import tokens
 from ferryman._spark.schema import declared_struct, to_arrow
-from ferryman._spark.stream import Operated, Stream, Watermarked
+from ferryman._spark.stream import Operated, Parted, Stream, Watermarked
 from ferryman._spark.task import SEQUENCE, TOKEN, Control, Receipt, run
 from ferryman._state.store.contract import HASH
 
@@ -50,6 +51,8 @@ class Harness:
         Instances of every operator, and key groups.
     now_ms
         What the clock says at first.
+    store
+        As for `Ferry`.
 
     Examples
     --------
@@ -74,13 +77,14 @@ class Harness:
         instances: int = 1,
         groups: int = 16,
         now_ms: int = 1_700_000_000_000,
+        store: str | None = None,
     ) -> None:
         self._place = Path(tempfile.mkdtemp(prefix="ferryman-harness-"))
         self.checkpoint = Checkpoint(LocalDirectory(self._place / "checkpoint"))
         self._schema = declared_struct(input, "input")
         self.now_ms = now_ms
         self._groups = groups
-        self._crashing = False
+        self._store = store
         self._routing = RoutingTable.even(1, groups, instances)
         self.redeclare(build)
 
@@ -88,6 +92,9 @@ class Harness:
         """Go on with another pipeline on the same state, as a job does that is started with new code."""
         source = Stream(None, self._schema)
         self._steps = _steps(build(source), source)
+        for step in self._steps:
+            if self._store is not None:
+                step.keep_in(self._store)
         wanted = {
             table.name: card_of(step.spec.name, table.key, table.state, table.evolution)
             for step in self._steps
@@ -127,22 +134,25 @@ class Harness:
         return latest.watermarks.next_ms if latest else None
 
     def epoch(self, rows: Rows = (), *, crash: bool = False) -> list[tuple[Any, ...]]:
-        """Run an epoch on some rows, tuples or dicts, and give what came out.
+        """Run an epoch on some rows, tuples or dicts, and give what came out; side outputs are in `sides` after it.
 
         With `crash`, it stops before the epoch is committed, and nothing of it counts: `Crash` is raised.
         """
         latest = self.checkpoint.latest()
         number = (latest.epoch if latest else 0) + 1
         result = self._table(rows)
+        self.sides: dict[str, list[tuple[Any, ...]]] = {}
         receipts: list[Receipt] = []
         for step in self._steps:
-            result, some = self._operate(step, result, number, latest)
+            whole, some = self._operate(step, result, number, latest)
             receipts += some
+            result = own_rows(whole, step.spec.output.names)
+            self.sides.update({name: _listed(rows_aside(whole, name)) for name in step.spec.sides})
         if crash:
             self.restart()
             raise Crash(f"epoch {number} was not committed")
         self.checkpoint.commit(self._manifest(number, receipts, latest))
-        return [tuple(row.values()) for row in result.to_pylist()]
+        return _listed(result)
 
     def tick(self, ms: int) -> list[tuple[Any, ...]]:
         """Let the clock go on, and run an epoch without rows."""
@@ -240,6 +250,10 @@ class Harness:
         return Manifest(epoch, epoch, False, self.now_ms, self._routing, records, tables, {}, watermarks)
 
 
+def _listed(rows: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in rows.to_pylist()]
+
+
 _COUNTED = ("rows", "keys", "output", "late")
 
 
@@ -249,7 +263,7 @@ def _steps(stream: Any, source: Stream) -> list[Operated]:
     while stream is not source:
         if isinstance(stream, Operated):
             found.append(stream)
-        elif not isinstance(stream, Watermarked):
+        elif not isinstance(stream, (Watermarked, Parted)):
             raise InvalidConfiguration(
                 f"the harness runs operators and watermarks, and got {type(stream).__name__}. Test the steps between "
                 "operators on Spark."

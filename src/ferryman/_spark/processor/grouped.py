@@ -21,7 +21,8 @@ from ferryman._spark.task import OperatorSpec, TimeSpec
 from ferryman._state.keys import KeySchema
 
 if TYPE_CHECKING:
-    from ferryman._spark.stream import KeyedStream, Stream
+    from ferryman._spark.keyed import KeyedStream
+    from ferryman._spark.stream import Stream
 
 _TIME_MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
 _OUTPUT_MODES = ("append", "update")

@@ -1,0 +1,276 @@
+"""A stream with a key, and the operators it can be given."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from ferryman._model.errors import InvalidConfiguration, MissingKey, UnhashableKey
+from ferryman._operator.aggregate import AggregateRunner
+from ferryman._operator.arrow import ArrowRunner
+from ferryman._operator.cells import tables_of
+from ferryman._operator.declare import ArrowOperator, Declared, Operator
+from ferryman._operator.rows import RowRunner
+from ferryman._operator.sides import LATE, sided_schema
+from ferryman._operator.stateful import StatefulRunner
+from ferryman._operator.windows import Window
+from ferryman._spark.schema import declared_struct, to_arrow, to_spark
+from ferryman._spark.stream import Operated, Parted, Stream
+from ferryman._spark.task import ROUTING_COLUMNS, OperatorSpec, TimeSpec
+from ferryman._state import store as stores
+from ferryman._state.aggregates import Aggregate, compile_aggregates
+from ferryman._state.keys import KeySchema
+from ferryman._state.store.contract import DELETED
+from ferryman._state.tables import TableSpec
+
+if TYPE_CHECKING:
+    pass
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
+
+class KeyedStream:
+    """A stream with a key: what operators work on."""
+
+    def __init__(self, parent: Stream, columns: tuple[str, ...]) -> None:
+        if not columns:
+            raise MissingKey("key_by needs at least one column. Name the column that tells keys apart.")
+        have = parent.schema.names
+        missing = [name for name in columns if name not in have]
+        if missing:
+            raise MissingKey(
+                f"the stream has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, have))}. "
+                "Key by one of those."
+            )
+        twice = _repeated(have, exactly=parent.case_sensitive)
+        if twice or len(set(columns)) < len(columns):
+            raise InvalidConfiguration(
+                f"the stream has several columns called {twice[0]!r}. Rename all but one before key_by."
+                if twice
+                else f"key_by got a column twice: {', '.join(columns)}. Name each once."
+            )
+        taken = [name for name in have if name in (*ROUTING_COLUMNS, DELETED)]
+        if taken:
+            raise InvalidConfiguration(
+                f"the stream has a column {taken[0]!r}, a name Ferryman uses for routing. Rename the column."
+            )
+        self.parent = parent
+        self.names = columns
+        for name in columns:
+            try:
+                KeySchema(to_arrow(StructType([parent.schema[name]])))
+            except (UnhashableKey, InvalidConfiguration) as error:
+                kind = parent.schema[name].dataType.simpleString()
+                raise UnhashableKey(
+                    f"column {name!r} is of type {kind}, which cannot be a key: its values have no single canonical "
+                    "form. Key by its parts, or by a string made of it (F.to_json, or a cast)."
+                ) from error
+        self.key = to_arrow(StructType([parent.schema[name] for name in columns]))
+
+    def process(self, operator: type[Operator] | type[ArrowOperator], name: str | None = None) -> Stream:
+        """Run an operator on the keyed stream: an `Operator` row by row, an `ArrowOperator` in columns.
+
+        Parameters
+        ----------
+        operator
+            The class, not an object: every task makes its own.
+        name
+            The operator's name in the checkpoint; the class's name if left out.
+        """
+        if not (isinstance(operator, type) and issubclass(operator, (Operator, ArrowOperator))):
+            raise InvalidConfiguration(
+                f"process needs a class derived from Operator or ArrowOperator, and got {operator!r}. Pass the class "
+                "itself, not an object of it."
+            )
+        if operator.process in (Operator.process, ArrowOperator.process):
+            raise InvalidConfiguration(
+                f"operator {operator.__name__!r} has no `process` method. Define process(self, key, row), or "
+                "process(self, batch) if it is an ArrowOperator."
+            )
+        label = name or operator.__name__
+        output = declared_struct(operator.output, label)
+        twice = _repeated(output.names, exactly=True)
+        if twice:
+            raise InvalidConfiguration(
+                f"operator {label!r} declares the output column {twice[0]!r} twice. Give each column its own name."
+            )
+        arrow, inputs = to_arrow(output), tuple(self.parent.schema.names)
+        state = _state_of(operator, label)
+        runner: RowRunner | ArrowRunner
+        sides = {one: to_arrow(declared_struct(kind, f"{label}, side {one}")) for one, kind in operator.sides.items()}
+        if operator.states() or (issubclass(operator, Operator) and operator.due is not Operator.due):
+            return self._stateful(operator, label, state, output, sides)
+        if sides and not issubclass(operator, Operator):
+            raise InvalidConfiguration(
+                f"operator {label!r} is an ArrowOperator and declares side outputs. Derive it from Operator, or give "
+                "the rows a column that tells them apart."
+            )
+        if issubclass(operator, Operator):
+            runner = RowRunner(operator, inputs, state, arrow, sides)
+        else:
+            runner = ArrowRunner(operator, self.key, inputs, state, arrow)
+        spec = self._spec(label, None, state, arrow, runner)
+        table = replace(spec.tables[0], evolution=operator.evolution())
+        spec = replace(spec, tables=(table,), dropped=tuple(operator.dropped), sides=sides)
+        return self.operated(spec, output)
+
+    def _stateful(
+        self, operator: type[Declared], label: str, values: pa.Schema, output: StructType, sides: dict[str, pa.Schema]
+    ) -> Stream:
+        """Run an operator that has more state than values."""
+        if not issubclass(operator, Operator):
+            raise InvalidConfiguration(
+                f"operator {label!r} is an ArrowOperator and declares {', '.join(operator.states())}, which is more "
+                "than one value per key. Use Value with a list or dict type, or derive it from Operator."
+            )
+        timers = operator.due is not Operator.due
+        tables, due = tables_of(
+            label,
+            self.key,
+            [one.variable() for one in operator.states().values()],
+            timers=timers,
+            values=values,
+            windows=any(isinstance(one, Window) for one in operator.states().values()),
+        )
+        first = replace(tables[0], evolution=operator.evolution())
+        arrow, inputs = to_arrow(output), self.parent.schema
+        runner = StatefulRunner(
+            operator, tuple(inputs.names), tuple(values.names), tuple(operator.states()), first.state, arrow, sides
+        )
+        time = TimeSpec((), None, due, operator.by_event_time)
+        spec = OperatorSpec(
+            label,
+            KeySchema(self.key),
+            to_arrow(inputs),
+            (first, *tables[1:]),
+            arrow,
+            runner,
+            time,
+            operator.dropped,
+            sides,
+        )
+        self._check(label, first.state)
+        return self.operated(spec, output)
+
+    def aggregate(self, name: str | None = None, **aggregates: Aggregate) -> Stream:
+        """Keep declared aggregates per key, vectorised; every key touched in an epoch is put out.
+
+        Examples
+        --------
+        >>> stream.key_by("room").aggregate(n=count(), mean=avg("value"))  # doctest: +SKIP
+        """
+        if not aggregates:
+            raise InvalidConfiguration("aggregate needs at least one aggregate, for example n=count().")
+        clash = [one for one in aggregates if one in self.names]
+        if clash:
+            raise InvalidConfiguration(
+                f"the aggregate {clash[0]!r} has the name of a key column. Give it another name."
+            )
+        aggregation = compile_aggregates(aggregates, to_arrow(self.parent.schema))
+        runner = AggregateRunner(aggregation, self.key)
+        label = name or "aggregate_" + "_".join(self.names)
+        output = StructType(
+            [self.parent.schema[one] for one in self.names] + list(_output_fields(aggregation.output, aggregates, self))
+        )
+        spec = self._spec(label, {*self.names, *aggregation.inputs}, aggregation.state, runner.output, runner)
+        stream = self.operated(spec, output)
+        if isinstance(stream, Operated) and stream.spec.time == TimeSpec():
+            # What was combined before the shuffle has no event time of its own any more.
+            stream.combined = OperatorSpec(
+                label,
+                spec.key,
+                pa.schema([*self.key, *aggregation.state]),
+                spec.tables,
+                runner.output,
+                AggregateRunner(aggregation, self.key, combined=True),
+            )
+        return stream
+
+    def _spec(
+        self, label: str, needed: set[str] | None, state: pa.Schema, arrow: pa.Schema, runner: Any
+    ) -> OperatorSpec:
+        self._check(label, state)
+        schema = self.parent.schema
+        inputs = to_arrow(StructType([one for one in schema if needed is None or one.name in needed]))
+        key = KeySchema(self.key)
+        tables = (TableSpec(label, label, key, state, stores.choose(key, state)),)
+        return OperatorSpec(label, key, inputs, tables, arrow, runner)
+
+    def _check(self, label: str, state: pa.Schema) -> None:
+        if not _NAME.fullmatch(label):
+            raise InvalidConfiguration(
+                f"{label!r} cannot be an operator's name: it stands in file names. Use letters, digits, '_' and '.'."
+            )
+        clash = [name for name in state.names if name in self.names]
+        if clash:
+            raise InvalidConfiguration(
+                f"operator {label!r} keeps state called {clash[0]!r}, which is the name of a key column. Give the "
+                "state another name."
+            )
+
+    def operated(
+        self,
+        spec: OperatorSpec,
+        output: StructType,
+        *,
+        event_time: str | None = None,
+        initial: DataFrame | None = None,
+    ) -> Stream:
+        """Give an operator's output as a stream, and the operator its part in event time."""
+        time, given = spec.time, self.parent.event_time
+        if given is None and time.by_watermark:
+            raise InvalidConfiguration(
+                f"operator {spec.name!r} goes by event time, and its input has no watermark. Add "
+                'with_watermark("time", "10 seconds") before groupBy or key_by.'
+            )
+        if given is not None and given.column in spec.input.names:
+            reports = () if given.reported else ((given.name, given.column, given.delay_ms),)
+            late = given.column if time.by_watermark or given.drops else None
+            spec = replace(spec, time=replace(time, watermarks=reports, late=late))
+            if given.keeps:
+                spec = replace(spec, sides={**spec.sides, LATE: to_arrow(self.parent.schema)})
+        after = None
+        if given is not None and event_time is not None:
+            after = replace(given, column=event_time, reported=True)
+        if not spec.sides:
+            return Operated(self.parent, spec, output, after, initial)
+        whole = to_spark(sided_schema(spec.output, spec.sides))
+        physical = StructType([*output.fields, *whole.fields[len(output.fields) :]])
+        return Parted(Operated(self.parent, spec, physical, None, initial), None, output, after)
+
+
+def _repeated(names: list[str], *, exactly: bool) -> list[str]:
+    """List the names that stand more than once; Spark by itself takes no note of upper and lower case."""
+    counts = Counter(name if exactly else name.lower() for name in names)
+    return [name for name in names if counts[name if exactly else name.lower()] > 1]
+
+
+def _state_of(operator: type[Declared], label: str) -> pa.Schema:
+    state = operator.state_schema()
+    taken = [name for name in state.names if name.startswith("_")]
+    if taken:
+        raise InvalidConfiguration(
+            f"operator {label!r} declares state {taken[0]!r}; names with a leading '_' are Ferryman's."
+        )
+    return state
+
+
+def _output_fields(result: pa.Schema, aggregates: dict[str, Aggregate], keyed: KeyedStream) -> list[Any]:
+    """Give the aggregates' Spark fields; where the type is the input column's own, exactly that one."""
+    spark = to_spark(result)
+    fields = []
+    for name, aggregate in aggregates.items():
+        field = spark[name]
+        if aggregate.column is not None and to_arrow(StructType([keyed.parent.schema[aggregate.column]])).types == [
+            result.field(name).type
+        ]:
+            field.dataType = keyed.parent.schema[aggregate.column].dataType
+        fields.append(field)
+    return fields
