@@ -8,7 +8,7 @@ The public modules only re-export. Below them, each package rests only on those 
 from ferryman import aggregates, errors, sinks, sources
 from ferryman._operator.declare import ArrowOperator, Batch, Operator
 from ferryman._operator.sides import side
-from ferryman._operator.states import Aggregating, Counter, Deque, Graph, List, Map, Queue, Reducing, Set
+from ferryman._operator.states import Aggregating, Counter, Deque, Graph, List, Map, Queue, Reducing, Set, Task
 from ferryman._operator.synopses import BloomFilter, CountMin, DecayedRate, HyperLogLog, Reservoir, TDigest
 from ferryman._operator.value import Value
 from ferryman._operator.windows import Session, Sliding, Span, Tumbling
@@ -44,6 +44,7 @@ __all__ = [
     "HyperLogLog",
     "Reservoir",
     "TDigest",
+    "Task",
     "EpochProgress",
     "Ferry",
     "Job",

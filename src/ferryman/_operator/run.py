@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ferryman._model.errors import OutputMismatch
-from ferryman._state.tables import Changes, Entries
+from ferryman._state.tables import Changes, Entries, Parts
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class Given:
         The operator's other tables by name, to be read where they are needed.
     time
         What the clock and the watermark say, and what is due.
+    groups
+        The key groups of the instance.
+    parts
+        The tables with a row per key group, by name: the rows of those groups.
     """
 
     operator: str
@@ -60,6 +64,8 @@ class Given:
     state: pa.Table
     entries: Mapping[str, Entries] = field(default_factory=dict)
     time: Time = Time()
+    groups: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    parts: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Made:
     state: pa.Table
     positions: npt.NDArray[np.int64] | None = None
     deleted: npt.NDArray[np.bool_] | None = None
-    changes: Mapping[str, Changes] = field(default_factory=dict)
+    changes: Mapping[str, Changes | Parts] = field(default_factory=dict)
     sides: Mapping[str, pa.Table] = field(default_factory=dict)
 
 

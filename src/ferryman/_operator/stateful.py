@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -13,11 +14,14 @@ import pyarrow as pa
 
 from ferryman._model.errors import OperatorFailed
 from ferryman._operator.cells import Variables
+from ferryman._operator.cells.declare import VALUE
 from ferryman._operator.declare import Operator
 from ferryman._operator.rows import output_rows, parted, rows_by_key, value_columns
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_list
-from ferryman._operator.views import HeldView
+from ferryman._operator.states import Task
+from ferryman._operator.views import HeldView, TaskView
 from ferryman._operator.windows import WindowView
+from ferryman._state.tables import GROUP, Parts
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,16 @@ class _Task:
         self._values = [declared[name] for name in runner.values]
         states = runner.operator.states()
         columns = pa.schema([one for one in runner.state if one.name not in runner.values])
+        self._tasks: dict[str, Any] = {name: one for name, one in states.items() if isinstance(one, Task)}
         self._variables = Variables(
-            [states[name].variable() for name in runner.states],
+            [states[name].variable() for name in runner.states if name not in self._tasks],
             given,
             columns,
             by_event_time=runner.operator.by_event_time,
         )
-        self._views = {name: states[name].view(self._variables.cells[name]) for name in runner.states}
+        self._views: dict[str, Any] = {
+            name: states[name].view(cell) for name, cell in self._variables.cells.items()
+        } | {name: TaskView(self._merged(name, one)) for name, one in self._tasks.items()}
         self.keys = key_values(given.keys)
         before = [value.load(to_list(given.state.column(value.name))) for value in self._values]
         self._now: list[tuple[Any, ...]] = list(zip(*before, strict=True)) if before else [()] * len(given.present)
@@ -154,6 +161,31 @@ class _Task:
         if self._values and not (comparable and self._before == now):
             self._variables.focus.changed[position] = 1
 
+    def _merged(self, name: str, task: Task) -> Any:
+        parts = task.record().tuples(_fields(self._given.parts[f"{self._given.operator}.{name}"]))
+        self._parts = {**getattr(self, "_parts", {}), name: [one[0] for one in parts]}
+        return reduce(task.merge, (one[0] for one in parts)) if parts else task.create()
+
+    def _new_parts(self) -> dict[str, Parts]:
+        """Give the parts of the values of the instance, where they are not what they were."""
+        found = {}
+        groups = self._given.groups.tolist()
+        for name, task in self._tasks.items():
+            value = self._views[name].value
+            parts = [value] if task.split is None else task.split(value, len(groups))
+            table = self._given.parts[f"{self._given.operator}.{name}"]
+            held = table.column(GROUP).to_pylist()
+            into = groups[: len(parts)]
+            if parts == self._parts[name] and held == into:
+                continue
+            gone = [one for one in held if one not in into]
+            record = task.record()
+            values = record.columns([*((one,) for one in parts), *[None] * len(gone)], f"state {name!r}: field")
+            mask = pa.array([False] * len(parts) + [True] * len(gone))
+            state = pa.StructArray.from_arrays(values, fields=list(record.fields), mask=mask)
+            found[f"{self._given.operator}.{name}"] = Parts([*into, *gone], mask.to_pylist(), [state])
+        return found
+
     def made(self) -> Made:
         """Turn what changed into columns."""
         changed = np.flatnonzero(np.frombuffer(self._variables.focus.changed, np.uint8)).tolist()
@@ -165,7 +197,8 @@ class _Task:
         own, aside = parted(self._given, self._out, self._runner.sides)
         output = output_rows(self._given, own, self._runner.output)
         named = dict(zip(self._runner.values, values, strict=True))
-        return replace(self._variables.made(output, named, self._runner.state), sides=aside)
+        made = self._variables.made(output, named, self._runner.state)
+        return replace(made, sides=aside, changes={**made.changes, **self._new_parts()})
 
     def failed(self, error: Exception) -> OperatorFailed:
         """Say what the operator was doing when it raised."""
@@ -176,3 +209,8 @@ class _Task:
             "epoch was not committed and no state changed. Fix the operator and start the job again: it redoes the "
             "epoch from the same input."
         )
+
+
+def _fields(rows: pa.Table) -> list[pa.Array]:
+    value = rows.column(VALUE).combine_chunks()
+    return [value.field(number) for number in range(value.type.num_fields)]

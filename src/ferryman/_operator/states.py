@@ -196,6 +196,53 @@ class Queue(State):
         return list(heapq.merge(one, other, key=lambda pair: pair[0]))
 
 
+class Task(State):
+    """Declare one value per instance and not per key: `self.total.value`.
+
+    It is kept in parts, one per key group, so that it goes where the groups go: an instance begins an epoch with the
+    merged parts of its groups.
+
+    Parameters
+    ----------
+    kind
+        Its type.
+    create
+        A function that makes the value an instance begins with when it has no part.
+    merge
+        How two parts become one.
+    split
+        How a value is cut into so many parts; if left out, it stays whole, and moves as a whole.
+
+    Examples
+    --------
+    >>> import operator
+    >>> from ferryman import Task
+    >>> Task(int, int, merge=operator.add).merge(1, 2)
+    3
+    """
+
+    def __init__(
+        self,
+        kind: Any,
+        create: Callable[[], Any],
+        *,
+        merge: Merge,
+        split: Callable[[Any, int], list[Any]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.create = create
+        self._merge = merge
+        self.split = split
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return self._merge(one, other)
+
+    def record(self) -> Record:
+        """Give the record of a part."""
+        return record(part=self.kind)
+
+
 class Accumulator(Protocol):
     """How an `Aggregating` state adds up: an object with these, and `type`, what it keeps."""
 

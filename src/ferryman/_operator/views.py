@@ -288,6 +288,15 @@ class HeldView:
         focus.position = None
 
 
+class TaskView:
+    """One value of the instance."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 class FoldView:
     """A value that others are added to."""
 

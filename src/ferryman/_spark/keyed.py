@@ -14,11 +14,12 @@ from pyspark.sql.types import StructType
 from ferryman._model.errors import InvalidConfiguration, MissingKey, UnhashableKey
 from ferryman._operator.aggregate import AggregateRunner
 from ferryman._operator.arrow import ArrowRunner
-from ferryman._operator.cells import tables_of
+from ferryman._operator.cells import group_table, tables_of
 from ferryman._operator.declare import ArrowOperator, Declared, Operator
 from ferryman._operator.rows import RowRunner
 from ferryman._operator.sides import LATE, sided_schema
 from ferryman._operator.stateful import StatefulRunner
+from ferryman._operator.states import Task
 from ferryman._operator.windows import Window
 from ferryman._spark.schema import declared_struct, to_arrow, to_spark
 from ferryman._spark.stream import Operated, Parted, Stream
@@ -134,10 +135,13 @@ class KeyedStream:
         tables, due = tables_of(
             label,
             self.key,
-            [one.variable() for one in operator.states().values()],
+            [one.variable() for one in operator.states().values() if not isinstance(one, Task)],
             timers=timers,
             values=values,
             windows=any(isinstance(one, Window) for one in operator.states().values()),
+        )
+        tables += tuple(
+            group_table(label, name, one.record()) for name, one in operator.states().items() if isinstance(one, Task)
         )
         first = replace(tables[0], evolution=operator.evolution())
         arrow, inputs = to_arrow(output), self.parent.schema

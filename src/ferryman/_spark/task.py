@@ -30,7 +30,7 @@ from ferryman._spark.home import alone, forget_earlier_runs, home, host
 from ferryman._state import store as stores
 from ferryman._state.keys import Keys, KeySchema, distinct
 from ferryman._state.store.contract import HASH, delta_schema
-from ferryman._state.tables import DUE_TIME, DUE_WHAT, Entries, TableSpec, due, first_due
+from ferryman._state.tables import DUE_TIME, DUE_WHAT, Changes, Entries, TableSpec, due, first_due, parts_of
 
 TOKEN = "_token"
 SEQUENCE = "_seq"
@@ -218,8 +218,10 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         touched.columns(),
         found.present,
         found.state,
-        {one.name: Entries(one, opened[one.name], touched, total) for one in spec.tables[1:]},
+        {one.name: Entries(one, opened[one.name], touched, total) for one in spec.tables[1:] if not one.per_group},
         Time(control.time_ms, control.watermark_ms, _earliest(spec, control, rows), _due(due, index[rows.num_rows :])),
+        mine,
+        {one.name: parts_of(opened[one.name], mine) for one in spec.tables if one.per_group},
     )
     made = spec.runner.run(given)
     if any((store.epochs()[mine] != before).any() for store in opened.values()):
@@ -319,7 +321,7 @@ def _next_due(
         return None
     times = [first_due(opened[spec.time.due], mine, until)]
     changes = made.changes.get(spec.time.due)
-    if changes is not None:
+    if isinstance(changes, Changes):
         times += changes.subkey[DUE_TIME].filter(pa.array(~changes.deleted)).to_pylist()
     return min((one for one in times if one is not None), default=None)
 

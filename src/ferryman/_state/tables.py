@@ -22,6 +22,7 @@ DUE_TIME = "_time"
 DUE_WHAT = "_what"
 POSITION = "_position"
 EXPIRES = "_expires"
+GROUP = "_group"
 
 # More rows than anybody has entries.
 ALL_ROWS = 1 << 62
@@ -37,6 +38,8 @@ class TableSpec:
         Its name in the checkpoint: the operator's own for the first one, "operator.state" for the others.
     key
         The operator's key, and with it the subkey, if there is one.
+    per_group
+        Whether it has a row per key group and not per key.
     """
 
     name: str
@@ -45,6 +48,7 @@ class TableSpec:
     state: pa.Schema
     backend: str
     evolution: Evolution = Evolution()  # noqa: RUF009  it is frozen
+    per_group: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +79,27 @@ class Changes:
         columns.update(self.subkey)
         arrays = [pa.array(keys.hash), pa.array(self.deleted), *(columns[name] for name in spec.key.fields.names)]
         return pa.Table.from_arrays([*arrays, *self.state], schema=delta_schema(spec.key, spec.state))
+
+
+def parts_of(store: Store, groups: Ints) -> pa.Table:
+    """Read the rows of some key groups from a table that has one for each, in the order of the groups."""
+    listed = groups.tolist()
+    return store.ranges(listed, [b""] * len(listed), [b"\xff" * 9] * len(listed), ALL_ROWS).part
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The rows of key groups that an operator changed in such a table."""
+
+    groups: Sequence[int]
+    deleted: Sequence[bool]
+    state: Sequence[pa.Array]
+
+    def delta(self, spec: TableSpec, touched: Keys) -> pa.Table:
+        """Write the changes as a delta; the hash of a group is its number."""
+        groups = pa.array(self.groups, pa.int64())
+        arrays = [groups, pa.array(self.deleted, pa.bool_()), groups, *self.state]
+        return pa.Table.from_arrays(arrays, schema=delta_schema(spec.key, spec.state))
 
 
 @dataclass(eq=False)

@@ -4,7 +4,15 @@ A cell reads the epoch before and gathers changes in memory; nothing is written 
 all its keys. `Variables` makes the cells of an operator and turns what they gathered into columns.
 """
 
-from ferryman._operator.cells.declare import ListVariable, MapVariable, Record, ValueVariable, Variable, tables_of
+from ferryman._operator.cells.declare import (
+    ListVariable,
+    MapVariable,
+    Record,
+    ValueVariable,
+    Variable,
+    group_table,
+    tables_of,
+)
 from ferryman._operator.cells.focus import Focus
 from ferryman._operator.cells.variables import Variables
 
@@ -16,5 +24,6 @@ __all__ = [
     "ValueVariable",
     "Variable",
     "Variables",
+    "group_table",
     "tables_of",
 ]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ferryman._operator.run import Misfit, to_column, to_list
 from ferryman._state import store as stores
 from ferryman._state.keys import KeySchema
-from ferryman._state.tables import DUE_TIME, DUE_WHAT, EXPIRES, POSITION, TableSpec
+from ferryman._state.tables import DUE_TIME, DUE_WHAT, EXPIRES, GROUP, POSITION, TableSpec
 
 Convert = Callable[[Any], Any]
 
@@ -171,6 +171,13 @@ def due_table(operator: str) -> str:
 def _table(operator: str, name: str, key: pa.Schema, state: pa.Schema) -> TableSpec:
     keyed = KeySchema(key, entries=True)
     return TableSpec(f"{operator}.{name}", operator, keyed, state, stores.choose(keyed, state))
+
+
+def group_table(operator: str, name: str, record: Record) -> TableSpec:
+    """Give the table of a state that has a row per key group."""
+    key = KeySchema(pa.schema([(GROUP, pa.int64())]), entries=True)
+    state = pa.schema([pa.field(VALUE, record.type)])
+    return TableSpec(f"{operator}.{name}", operator, key, state, stores.choose(key, state), per_group=True)
 
 
 def tables_of(

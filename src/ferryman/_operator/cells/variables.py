@@ -21,7 +21,7 @@ from ferryman._operator.cells.maps import MapCell
 from ferryman._operator.cells.timers import TimerCell
 from ferryman._operator.cells.values import ValueCell
 from ferryman._operator.run import Given, Made, Time
-from ferryman._state.tables import DUE_TIME, DUE_WHAT, Changes
+from ferryman._state.tables import DUE_TIME, DUE_WHAT, Changes, Parts
 
 Cell = ValueCell | ListCell | MapCell
 
@@ -86,9 +86,9 @@ class Variables:
             state, changed, empty = state.filter(pa.array(kept)), changed[kept], empty[kept]
         return Made(output, state, changed, empty, self._changes())
 
-    def _changes(self) -> dict[str, Changes]:
+    def _changes(self) -> dict[str, Changes | Parts]:
         operator = self._given.operator
-        found = {}
+        found: dict[str, Changes | Parts] = {}
         for name, cell in self.cells.items():
             if not isinstance(cell, ValueCell) and (changes := cell.changes()) is not None:
                 found[f"{operator}.{name}"] = changes
