@@ -145,3 +145,28 @@ def memory(
     """Memory of the Python workers while the state grows far beyond an epoch."""
     kind = _names(kind, ("columns", "bytes"), "--kind")[0]
     _run("memory", json, keys=keys, size=size, rows=rows, kind=kind, instances=instances, scratch=scratch)
+
+
+@app.command()
+def state(
+    keys: Annotated[int, typer.Option(min=1, help="Keys with state.")] = 100_000,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of an epoch that updates them.")] = 100_000,
+    epochs: Annotated[int, typer.Option(min=1, help="Measured epochs, after one to warm up.")] = 3,
+    size: Annotated[int, typer.Option("--bytes", min=1, help="Bytes of a value of the type bytes.")] = 100,
+    types: Annotated[str | None, typer.Option(help="Types to measure, comma-separated.")] = None,
+    backends: Annotated[str | None, typer.Option(help="Stores to measure, comma-separated.")] = None,
+    parts: Annotated[str | None, typer.Option(help="types, larger (than memory), or both, comma-separated.")] = None,
+    limit_mb: Annotated[int, typer.Option(min=1, help="Memory for the part `larger`, in MB.")] = 256,
+    larger: Annotated[float, typer.Option(min=0.001, help="How many times larger its state is.")] = 5,
+    touches: Annotated[int, typer.Option(min=1, help="Epochs that touch keys all over it.")] = 20,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Every type of state on every store: updates, reads, moves, checkpoints, memory; and state larger than memory."""
+    known = _load("state")
+    _run(
+        "state", json, keys=keys, rows=rows, epochs=epochs, size=size,
+        types=_names(types, tuple(known.TYPES), "--types"), backends=_names(backends, known.BACKENDS, "--backends"),
+        parts=_names(parts, known.PARTS, "--parts"), limit_mb=limit_mb, larger=larger, touches=touches,
+        scratch=scratch,
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from ferryman._demo.show import show_result
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=1, help="How long the sensors send readings.")] = 30,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the sensors send readings.")] = 20,
     rate: Annotated[float, typer.Option(min=1, help="Readings per second of all sensors together.")] = 5_000,
     sensors: Annotated[int, typer.Option(min=1, help="How many sensors there are.")] = 2_000,
     out: Annotated[

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ferryman._model.errors import InvalidConfiguration
+from ferryman._operator import ddl
 
 Convert = Callable[[Any], Any]
 
@@ -30,7 +31,7 @@ _PLAIN: dict[Any, pa.DataType] = {
 
 
 def arrow_type(declared: Any) -> pa.DataType:
-    """Give the Arrow type of a declared one: a Python type, a dataclass or an Arrow type.
+    """Give the Arrow type of a declared one: a Python type, a dataclass, an Arrow type, or one in DDL.
 
     Examples
     --------
@@ -39,6 +40,11 @@ def arrow_type(declared: Any) -> pa.DataType:
     """
     if isinstance(declared, pa.DataType):
         return declared
+    if isinstance(declared, str):
+        try:
+            return ddl.parse_type(declared)
+        except ValueError as error:
+            raise InvalidConfiguration(f"{error}. Write a type as Spark does, for example 'array<double>'.") from error
     if declared in _PLAIN:
         return _PLAIN[declared]
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
@@ -52,7 +58,7 @@ def arrow_type(declared: Any) -> pa.DataType:
         return pa.struct([(name, arrow_type(kind)) for name, kind in _fields(declared).items()])
     raise InvalidConfiguration(
         f"{declared!r} is not a type that state can have. Use int, float, bool, str, bytes, a date or time, "
-        "list[...], dict[...], a dataclass, or a pyarrow type."
+        "list[...], dict[...], a dataclass, a pyarrow type, or a type in DDL such as 'array<double>'."
     )
 
 
@@ -65,7 +71,7 @@ def loader(declared: Any) -> Convert | None:
         return _loads_many(origin, loader(arguments[0]))
     if origin is dict:
         return _loads_pairs(loader(arguments[0]) or _same, loader(arguments[1]) or _same)
-    if isinstance(declared, pa.DataType) and pa.types.is_map(declared):
+    if isinstance(declared, (str, pa.DataType)) and pa.types.is_map(arrow_type(declared)):
         return lambda value: None if value is None else dict(value)
     if dataclasses.is_dataclass(declared) and isinstance(declared, type):
         parts = {name: loader(kind) or _same for name, kind in _fields(declared).items()}
@@ -90,7 +96,7 @@ def dumper(declared: Any) -> Convert | None:
     if origin is list:
         each = dumper(arguments[0])
         return None if each is None else lambda value: None if value is None else [each(one) for one in value]
-    if origin is dict or (isinstance(declared, pa.DataType) and pa.types.is_map(declared)):
+    if origin is dict or (isinstance(declared, (str, pa.DataType)) and pa.types.is_map(arrow_type(declared))):
         key, item = ((dumper(one) or _same) for one in arguments) if arguments else (_same, _same)
         return lambda value: (
             None if value is None else [(key(name), item(one)) for name, one in _of(value, dict).items()]

@@ -53,6 +53,8 @@ class Given:
         The key groups of the instance.
     parts
         The tables with a row per key group, by name: the rows of those groups.
+    broadcasts
+        The broadcast states by table name, whole.
     """
 
     operator: str
@@ -66,6 +68,7 @@ class Given:
     time: Time = Time()
     groups: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     parts: Mapping[str, pa.Table] = field(default_factory=dict)
+    broadcasts: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ class StatefulRunner:
     """Run a user's `Operator` class.
 
     Its values are attributes of the object, as in `RowRunner`; its other states are views that are made once per task
-    and see the key at hand.
+    and see the key at hand. `broadcasts` says how many columns of each broadcast state are its key.
     """
 
     operator: type[Operator]
@@ -39,6 +41,7 @@ class StatefulRunner:
     state: pa.Schema
     output: pa.Schema
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
+    broadcasts: Mapping[str, int] = field(default_factory=dict)
 
     def run(self, given: Given) -> Made:
         """Call `process` for every row and `finish` for every key that had some; then `due` for what is due."""
@@ -89,6 +92,8 @@ class _Task:
         self._variables.look_at_expired()
         user = runner.operator()
         user.__dict__.update(self._views)
+        for name, table in given.broadcasts.items():
+            user.__dict__[name.rpartition(".")[2]] = _by_key(table, runner.broadcasts[name])
         user.__dict__["now_ms"] = given.time.now_ms
         user.__dict__["watermark_ms"] = given.time.watermark_ms
         user.__dict__["_timers"] = self._variables.timers
@@ -214,3 +219,11 @@ class _Task:
 def _fields(rows: pa.Table) -> list[pa.Array]:
     value = rows.column(VALUE).combine_chunks()
     return [value.field(number) for number in range(value.type.num_fields)]
+
+
+def _by_key(table: pa.Table, keys: int) -> Mapping[Any, Any]:
+    """Give a broadcast state as a read-only dict: from key to a named tuple of the other columns."""
+    row = namedtuple("Row", table.column_names[keys:], rename=True)  # type: ignore[misc]
+    lists = [column.to_pylist() for column in table.columns]
+    found = key_values([column.combine_chunks() for column in table.columns[:keys]])
+    return MappingProxyType(dict(zip(found, map(row._make, zip(*lists[keys:], strict=True)), strict=True)))

@@ -25,6 +25,7 @@ from ferryman._log.agreement import read_offsets
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import PinningLost
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.plan import EPOCH_CONF, Planner
 from ferryman._spark.stream import Output
@@ -74,6 +75,17 @@ class EpochRunner:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._prepared = False
         self.run_id = uuid.uuid4().hex
+        self._broadcasts = {
+            one.name: BroadcastTable(
+                checkpoint,
+                one,
+                node.stream.broadcasts[one.name.rpartition(".")[2]].deleted,
+                self.latest.epoch if self.latest else 0,
+            )
+            for node in planner.nodes.values()
+            for one in node.stream.spec.tables
+            if one.broadcast
+        }
         # When something is due next, by operator. After a restart that is not known before an epoch: it may be now.
         self._next_due: dict[str, int | None] = {
             name: 0 if self.latest else None
@@ -135,6 +147,7 @@ class EpochRunner:
         made: dict[int, DataFrame] = {}
         written: dict[str, Any] = {}
         try:
+            refs = self._broadcast(epoch, source, made)
             controls = self._controls(epoch, time_ms)
             frames = [self._planner.build(one.stream, source, controls, combine, made) for one in self._outputs]
             reach("before-sink")
@@ -151,6 +164,7 @@ class EpochRunner:
             again = self._planner.build(self._planner.nodes[name].stream, source, controls, combine, {}, keep=False)
             again.write.format("noop").mode("overwrite").save()
         records, tables, receipts = self._gather(epoch, combine)
+        tables.update({name: () if ref is None else (ref,) for name, ref in refs.items()})
         manifest = Manifest(
             epoch,
             batch,
@@ -166,6 +180,8 @@ class EpochRunner:
         reach("before-manifest")
         self.checkpoint.commit(manifest)
         self.latest = manifest
+        for table in self._broadcasts.values():
+            table.committed()
         for name in self._next_due:
             times = [one["next_due"] for one in receipts if one["operator"] == name and one["next_due"] is not None]
             self._next_due[name] = min(times, default=None)
@@ -225,9 +241,20 @@ class EpochRunner:
                 time_ms,
                 watermarks.next_ms,
                 watermarks.used_ms,
+                {one.name: self._broadcasts[one.name].packed() for one in node.stream.spec.tables if one.broadcast},
             )
-            for name in self._planner.nodes
+            for name, node in self._planner.nodes.items()
         }
+
+    def _broadcast(self, epoch: int, source: DataFrame, made: dict[int, DataFrame]) -> dict[str, DeltaRef | None]:
+        """Fold the rows of this epoch into the broadcast states, before any task reads them."""
+        refs = {}
+        for name, table in self._broadcasts.items():
+            operator, _, state = name.rpartition(".")
+            stream = self._planner.nodes[operator].stream.broadcasts[state].stream
+            rows = self._planner.build(stream, source, {}, set(), made).toArrow()
+            refs[name] = table.update(rows, epoch, self._planner.routing)
+        return refs
 
     def _newest(self, operator: str) -> dict[str, tuple[DeltaRef, ...]] | None:
         if self.latest is None:
@@ -285,7 +312,7 @@ class EpochRunner:
         for name, node in self._planner.nodes.items():
             instances = range(self._planner.routing.instances)
             mine = [receipts[name, one] for one in instances]
-            for table in node.stream.spec.tables:
+            for table in node.stream.spec.kept:
                 written = (one["deltas"].get(table.name) for one in mine)
                 tables[table.name] = tuple(DeltaRef(**ref) for ref in written if ref)
             rows = sum(one["rows"] for one in mine)

@@ -290,13 +290,19 @@ def _reachable(outputs: tuple[Output, ...]) -> list[Stream]:
 
     def visit(stream: Stream) -> None:
         if id(stream) not in found:
-            if isinstance(parent := getattr(stream, "parent", None), Stream):
+            for parent in _parents(stream):
                 visit(parent)
             found[id(stream)] = stream
 
     for output in outputs:
         visit(output.stream)
     return list(found.values())
+
+
+def _parents(stream: Stream) -> list[Stream]:
+    """List the streams that one is made of: its rows, and the rows of broadcast states that it reads."""
+    parents = [parent] if isinstance(parent := getattr(stream, "parent", None), Stream) else []
+    return parents + ([one.stream for one in stream.broadcasts.values()] if isinstance(stream, Operated) else [])
 
 
 def _source(streams: list[Stream]) -> Source:
@@ -329,7 +335,7 @@ def _shared(streams: list[Stream], outputs: tuple[Output, ...]) -> set[int]:
     """Find the streams that several others read: they are computed once per epoch and kept for it."""
     readers: dict[int, int] = {}
     for stream in streams:
-        if isinstance(parent := getattr(stream, "parent", None), Stream):
+        for parent in _parents(stream):
             readers[id(parent)] = readers.get(id(parent), 0) + 1
     for output in outputs:
         readers[id(output.stream)] = readers.get(id(output.stream), 0) + 1

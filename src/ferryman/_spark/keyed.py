@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from ferryman._operator.sides import LATE, sided_schema
 from ferryman._operator.stateful import StatefulRunner
 from ferryman._operator.states import Task
 from ferryman._operator.windows import Window
+from ferryman._spark.broadcast import Broadcast
 from ferryman._spark.schema import declared_struct, to_arrow, to_spark
 from ferryman._spark.stream import Operated, Parted, Stream
 from ferryman._spark.task import ROUTING_COLUMNS, OperatorSpec, TimeSpec
@@ -75,7 +77,13 @@ class KeyedStream:
                 ) from error
         self.key = to_arrow(StructType([parent.schema[name] for name in columns]))
 
-    def process(self, operator: type[Operator] | type[ArrowOperator], name: str | None = None) -> Stream:
+    def process(
+        self,
+        operator: type[Operator] | type[ArrowOperator],
+        name: str | None = None,
+        *,
+        broadcast: Mapping[str, Broadcast] | None = None,
+    ) -> Stream:
         """Run an operator on the keyed stream: an `Operator` row by row, an `ArrowOperator` in columns.
 
         Parameters
@@ -84,6 +92,9 @@ class KeyedStream:
             The class, not an object: every task makes its own.
         name
             The operator's name in the checkpoint; the class's name if left out.
+        broadcast
+            Broadcast states by the name under which `process` sees them, each what `Stream.broadcast` gave: there
+            `self.rules` is a dict from key to row, the same in all instances.
         """
         if not (isinstance(operator, type) and issubclass(operator, (Operator, ArrowOperator))):
             raise InvalidConfiguration(
@@ -106,8 +117,8 @@ class KeyedStream:
         state = _state_of(operator, label)
         runner: RowRunner | ArrowRunner
         sides = {one: to_arrow(declared_struct(kind, f"{label}, side {one}")) for one, kind in operator.sides.items()}
-        if operator.states() or (issubclass(operator, Operator) and operator.due is not Operator.due):
-            return self._stateful(operator, label, state, output, sides)
+        if operator.states() or broadcast or (issubclass(operator, Operator) and operator.due is not Operator.due):
+            return self._stateful(operator, label, state, output, sides, dict(broadcast or {}))
         if sides and not issubclass(operator, Operator):
             raise InvalidConfiguration(
                 f"operator {label!r} is an ArrowOperator and declares side outputs. Derive it from Operator, or give "
@@ -123,7 +134,13 @@ class KeyedStream:
         return self.operated(spec, output)
 
     def _stateful(
-        self, operator: type[Declared], label: str, values: pa.Schema, output: StructType, sides: dict[str, pa.Schema]
+        self,
+        operator: type[Declared],
+        label: str,
+        values: pa.Schema,
+        output: StructType,
+        sides: dict[str, pa.Schema],
+        broadcasts: dict[str, Broadcast],
     ) -> Stream:
         """Run an operator that has more state than values."""
         if not issubclass(operator, Operator):
@@ -143,10 +160,23 @@ class KeyedStream:
         tables += tuple(
             group_table(label, name, one.record()) for name, one in operator.states().items() if isinstance(one, Task)
         )
+        taken = [one for one in broadcasts if one in operator.states() or one in operator.values()]
+        if taken:
+            raise InvalidConfiguration(
+                f"operator {label!r} declares state {taken[0]!r} and gets a broadcast state of that name. Rename one."
+            )
+        tables += tuple(one.table(label, name, to_arrow(one.stream.schema)) for name, one in broadcasts.items())
         first = replace(tables[0], evolution=operator.evolution())
         arrow, inputs = to_arrow(output), self.parent.schema
         runner = StatefulRunner(
-            operator, tuple(inputs.names), tuple(values.names), tuple(operator.states()), first.state, arrow, sides
+            operator,
+            tuple(inputs.names),
+            tuple(values.names),
+            tuple(operator.states()),
+            first.state,
+            arrow,
+            sides,
+            {one.name: len(one.key.fields) for one in tables if one.broadcast},
         )
         time = TimeSpec((), None, due, operator.by_event_time)
         spec = OperatorSpec(
@@ -161,7 +191,7 @@ class KeyedStream:
             sides,
         )
         self._check(label, first.state)
-        return self.operated(spec, output)
+        return self.operated(spec, output, broadcasts=broadcasts)
 
     def aggregate(self, name: str | None = None, **aggregates: Aggregate) -> Stream:
         """Keep declared aggregates per key, vectorised; every key touched in an epoch is put out.
@@ -226,6 +256,7 @@ class KeyedStream:
         *,
         event_time: str | None = None,
         initial: DataFrame | None = None,
+        broadcasts: Mapping[str, Broadcast] | None = None,
     ) -> Stream:
         """Give an operator's output as a stream, and the operator its part in event time."""
         time, given = spec.time, self.parent.event_time
@@ -244,10 +275,14 @@ class KeyedStream:
         if given is not None and event_time is not None:
             after = replace(given, column=event_time, reported=True)
         if not spec.sides:
-            return Operated(self.parent, spec, output, after, initial)
+            made = Operated(self.parent, spec, output, after, initial)
+            made.broadcasts = broadcasts or {}
+            return made
         whole = to_spark(sided_schema(spec.output, spec.sides))
         physical = StructType([*output.fields, *whole.fields[len(output.fields) :]])
-        return Parted(Operated(self.parent, spec, physical, None, initial), None, output, after)
+        whole_rows = Operated(self.parent, spec, physical, None, initial)
+        whole_rows.broadcasts = broadcasts or {}
+        return Parted(whole_rows, None, output, after)
 
 
 def _repeated(names: list[str], *, exactly: bool) -> list[str]:

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ferryman._model.errors import InvalidConfiguration
-from ferryman._spark import ddl
+from ferryman._operator import ddl
 
 _PARAMETERS = inspect.signature(to_arrow_schema).parameters
 
@@ -37,7 +37,7 @@ def to_spark(schema: pa.Schema) -> StructType:
 
 def from_ddl(text: str) -> Any:
     """Read a schema in DDL: with Spark where it runs, and without it otherwise."""
-    return StructType.fromDDL(text) if SparkContext._active_spark_context is not None else ddl.parse(text)
+    return StructType.fromDDL(text) if SparkContext._active_spark_context is not None else to_spark(ddl.parse(text))
 
 
 def declared_struct(declared: Any, operator: str) -> StructType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ferryman._spark.sinks import Sink
 from ferryman._spark.task import OperatorSpec
 
 if TYPE_CHECKING:
+    from ferryman._spark.broadcast import Broadcast
     from ferryman._spark.ferry import Ferry
     from ferryman._spark.job import Job
     from ferryman._spark.keyed import KeyedStream
@@ -108,6 +109,30 @@ class Stream:
     def where(self, condition: str | Column) -> Stream:
         """Keep the rows that fulfil a condition, as DataFrame.where does."""
         return self.transform(lambda frame: frame.where(condition))
+
+    def broadcast(self, *keys: str, deleted: str | None = None) -> Broadcast:
+        """Make a small state of the stream that every instance of an operator reads: the newest row of each key.
+
+        Parameters
+        ----------
+        keys
+            The columns that tell rows apart.
+        deleted
+            A boolean column; a row where it is true takes its key out.
+        """
+        from ferryman._spark.broadcast import Broadcast
+
+        wrong = [one for one in (*keys, *([deleted] if deleted else [])) if one not in self.schema.names]
+        if not keys or wrong:
+            raise InvalidConfiguration(
+                f"broadcast needs columns of the stream, which has {', '.join(self.schema.names)}, and got "
+                f"{', '.join((*keys, deleted or '')) or 'none'}. Name the columns that tell rows apart."
+            )
+        if _rests_on_operator(self):
+            raise InvalidConfiguration(
+                "a broadcast state is made of the source's rows (`where`, `select`), not of an operator's output."
+            )
+        return Broadcast(self, keys, deleted)
 
     def side(self, name: str) -> Stream:
         """Give the rows of a side output of the operator whose output this is."""
@@ -218,6 +243,7 @@ class Operated(Stream):
         self.spec = spec
         self.combined: OperatorSpec | None = None
         self.initial = initial
+        self.broadcasts: Mapping[str, Broadcast] = {}
 
     def keep_in(self, store: str) -> None:
         """Keep all tables of the operator in one kind of store."""
@@ -242,6 +268,14 @@ class Parted(Stream):
         if self.name is None:
             return rows.where(F.col(SIDE).isNull()).select(*(F.col(f"`{one}`") for one in self.schema.names))
         return rows.where(F.col(SIDE) == F.lit(self.name)).select(f"{column(self.name)}.*")
+
+
+def _rests_on_operator(stream: Any) -> bool:
+    while stream is not None:
+        if isinstance(stream, Operated):
+            return True
+        stream = getattr(stream, "parent", None)
+    return False
 
 
 def _column_name(column: Any) -> str:

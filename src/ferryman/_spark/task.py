@@ -30,7 +30,17 @@ from ferryman._spark.home import alone, forget_earlier_runs, home, host
 from ferryman._state import store as stores
 from ferryman._state.keys import Keys, KeySchema, distinct
 from ferryman._state.store.contract import HASH, delta_schema
-from ferryman._state.tables import DUE_TIME, DUE_WHAT, Changes, Entries, TableSpec, due, first_due, parts_of
+from ferryman._state.tables import (
+    DUE_TIME,
+    DUE_WHAT,
+    Changes,
+    Entries,
+    TableSpec,
+    due,
+    first_due,
+    parts_of,
+    unpack_broadcasts,
+)
 
 TOKEN = "_token"
 SEQUENCE = "_seq"
@@ -77,6 +87,11 @@ class OperatorSpec:
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
 
     @property
+    def kept(self) -> tuple[TableSpec, ...]:
+        """Give the tables that tasks keep; broadcast ones are the driver's."""
+        return tuple(one for one in self.tables if not one.broadcast)
+
+    @property
     def state(self) -> pa.Schema:
         """Give the columns of the first table: one row per key."""
         return self.tables[0].state
@@ -98,6 +113,7 @@ class Control:
     time_ms: int = 0
     watermark_ms: int | None = None
     late_ms: int | None = None
+    broadcasts: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -192,7 +208,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     place = home(control.checkpoint, control.run_id, control.home)
     with alone(place, spec.name, instance):
         opened = {}
-        for table in spec.tables:
+        for table in spec.kept:
             store = opened[table.name] = _store(table, place, total)
             advance(
                 store,
@@ -218,10 +234,11 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         touched.columns(),
         found.present,
         found.state,
-        {one.name: Entries(one, opened[one.name], touched, total) for one in spec.tables[1:] if not one.per_group},
+        {one.name: Entries(one, opened[one.name], touched, total) for one in spec.kept[1:] if not one.per_group},
         Time(control.time_ms, control.watermark_ms, _earliest(spec, control, rows), _due(due, index[rows.num_rows :])),
         mine,
-        {one.name: parts_of(opened[one.name], mine) for one in spec.tables if one.per_group},
+        {one.name: parts_of(opened[one.name], mine) for one in spec.kept if one.per_group},
+        unpack_broadcasts(control.broadcasts),
     )
     made = spec.runner.run(given)
     if any((store.epochs()[mine] != before).any() for store in opened.values()):

@@ -40,6 +40,8 @@ class TableSpec:
         The operator's key, and with it the subkey, if there is one.
     per_group
         Whether it has a row per key group and not per key.
+    broadcast
+        Whether the driver keeps it, and every task gets all of it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class TableSpec:
     backend: str
     evolution: Evolution = Evolution()  # noqa: RUF009  it is frozen
     per_group: bool = False
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,3 +149,12 @@ def due(store: Store, groups: Ints, until_ms: int) -> pa.Table:
     end = prefixes([pa.array([until_ms + 1], pa.int64())], [pa.int64()])[0]
     listed = groups.tolist()
     return store.ranges(listed, [b""] * len(listed), [end] * len(listed), ALL_ROWS).part
+
+
+def unpack_broadcasts(packed: Mapping[str, bytes]) -> dict[str, pa.Table]:
+    """Read broadcast states as they travelled to a task."""
+    found = {}
+    for name, data in packed.items():
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            found[name] = reader.read_all()
+    return found

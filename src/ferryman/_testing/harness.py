@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from ferryman._model.errors import InvalidConfiguration
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
 from ferryman._operator.sides import own_rows, rows_aside
 from ferryman._routing.tokens import tokens
+from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.schema import declared_struct, to_arrow
 from ferryman._spark.stream import Operated, Parted, Stream, Watermarked
 from ferryman._spark.task import SEQUENCE, TOKEN, Control, Receipt, run
@@ -85,6 +87,8 @@ class Harness:
         self.now_ms = now_ms
         self._groups = groups
         self._store = store
+        self._broadcasts: dict[str, BroadcastTable] = {}
+        self._broadcast_schemas: dict[str, pa.Schema] = {}
         self._routing = RoutingTable.even(1, groups, instances)
         self.redeclare(build)
 
@@ -133,8 +137,12 @@ class Harness:
         latest = self.checkpoint.latest()
         return latest.watermarks.next_ms if latest else None
 
-    def epoch(self, rows: Rows = (), *, crash: bool = False) -> list[tuple[Any, ...]]:
+    def epoch(
+        self, rows: Rows = (), *, broadcast: Mapping[str, Rows] | None = None, crash: bool = False
+    ) -> list[tuple[Any, ...]]:
         """Run an epoch on some rows, tuples or dicts, and give what came out; side outputs are in `sides` after it.
+
+        `broadcast` has rows for broadcast states by table name, "operator.state".
 
         With `crash`, it stops before the epoch is committed, and nothing of it counts: `Crash` is raised.
         """
@@ -143,6 +151,11 @@ class Harness:
         result = self._table(rows)
         self.sides: dict[str, list[tuple[Any, ...]]] = {}
         receipts: list[Receipt] = []
+        tables: dict[str, tuple[DeltaRef, ...]] = {}
+        for name, table in self._broadcasts.items():
+            given = self._rows(broadcast.get(name, ()) if broadcast else (), self._broadcast_schemas[name])
+            ref = table.update(given, number, self._routing)
+            tables[name] = () if ref is None else (ref,)
         for step in self._steps:
             whole, some = self._operate(step, result, number, latest)
             receipts += some
@@ -151,7 +164,10 @@ class Harness:
         if crash:
             self.restart()
             raise Crash(f"epoch {number} was not committed")
-        self.checkpoint.commit(self._manifest(number, receipts, latest))
+        manifest = self._manifest(number, receipts, latest)
+        self.checkpoint.commit(replace(manifest, tables={**manifest.tables, **tables}))
+        for table in self._broadcasts.values():
+            table.committed()
         return _listed(result)
 
     def tick(self, ms: int) -> list[tuple[Any, ...]]:
@@ -161,6 +177,13 @@ class Harness:
 
     def restart(self) -> None:
         """Forget all main copies, as a job does that is started again."""
+        self._broadcasts, self._broadcast_schemas = {}, {}
+        for step in self._steps:
+            for one in step.spec.tables:
+                if one.broadcast:
+                    stream = step.broadcasts[one.name.rpartition(".")[2]]
+                    self._broadcasts[one.name] = BroadcastTable(self.checkpoint, one, stream.deleted, self.epochs)
+                    self._broadcast_schemas[one.name] = to_arrow(stream.stream.schema)
         self._run = uuid.uuid4().hex
         shutil.rmtree(self._place / "home", ignore_errors=True)
 
@@ -193,7 +216,9 @@ class Harness:
     # -- inside ----------------------------------------------------------------------------------
 
     def _table(self, rows: Rows) -> pa.Table:
-        schema = to_arrow(self._schema)
+        return self._rows(rows, to_arrow(self._schema))
+
+    def _rows(self, rows: Rows, schema: pa.Schema) -> pa.Table:
         listed = [dict(zip(schema.names, row, strict=True)) if not isinstance(row, Mapping) else row for row in rows]
         return pa.Table.from_pylist(listed, schema=schema)
 
@@ -220,6 +245,7 @@ class Harness:
             self.now_ms,
             watermarks.next_ms,
             watermarks.used_ms,
+            {one.name: self._broadcasts[one.name].packed() for one in spec.tables if one.broadcast},
         )
         outputs, receipts = [], []
         for instance in range(routing.instances):

@@ -1,49 +1,58 @@
-"""Read a schema in DDL without Spark: for the testing harness, which starts none."""
+"""Read schemas in DDL, as Spark writes them, into Arrow types: where no Spark runs that could."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from pyspark.sql import types as t
+import pyarrow as pa
 
-_PLAIN: dict[str, type[t.DataType]] = {
-    "boolean": t.BooleanType,
-    "tinyint": t.ByteType,
-    "byte": t.ByteType,
-    "smallint": t.ShortType,
-    "short": t.ShortType,
-    "int": t.IntegerType,
-    "integer": t.IntegerType,
-    "bigint": t.LongType,
-    "long": t.LongType,
-    "float": t.FloatType,
-    "real": t.FloatType,
-    "double": t.DoubleType,
-    "string": t.StringType,
-    "binary": t.BinaryType,
-    "date": t.DateType,
-    "timestamp": t.TimestampType,
-    "timestamp_ltz": t.TimestampType,
-    "timestamp_ntz": t.TimestampNTZType,
-    "void": t.NullType,
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ltz": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
 }
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[A-Za-z0-9_]+|'(?:[^'\\]|\\.)*'|\S)")
 
 
-def parse(text: str) -> t.StructType:
+def parse(text: str) -> pa.Schema:
     """Read columns and their types.
 
     Examples
     --------
-    >>> parse("a int, b array<struct<c: string>>").simpleString()
-    'struct<a:int,b:array<struct<c:string>>>'
+    >>> parse("a int, b array<struct<c: string>>").field("b").type
+    ListType(list<element: struct<c: string>>)
     """
     tokens = _Tokens(text)
     fields = list(_fields(tokens, ""))
     if not fields:
         raise ValueError(f"{text!r} has no columns")
-    return t.StructType(fields)
+    return pa.schema(fields)
+
+
+def parse_type(text: str) -> pa.DataType:
+    """Read one type."""
+    tokens = _Tokens(text)
+    found = _type(tokens)
+    if tokens.peek():
+        raise ValueError(f"{text!r} is not a type: it goes on at {tokens.peek()!r}")
+    return found
 
 
 class _Tokens:
@@ -64,7 +73,7 @@ class _Tokens:
         return found
 
 
-def _fields(tokens: _Tokens, end: str) -> Iterator[t.StructField]:
+def _fields(tokens: _Tokens, end: str) -> Iterator[pa.Field]:
     while tokens.peek() != end:
         name = tokens.take()
         name = name[1:-1].replace("``", "`") if name.startswith("`") else name
@@ -75,48 +84,47 @@ def _fields(tokens: _Tokens, end: str) -> Iterator[t.StructField]:
             tokens.take()
             tokens.take("null")
             nullable = False
-        metadata = {}
         if tokens.peek().lower() == "comment":
             tokens.take()
-            metadata = {"comment": tokens.take()[1:-1]}
-        yield t.StructField(name, kind, nullable, metadata)
+            tokens.take()
+        yield pa.field(name, kind, nullable)
         if tokens.peek() != end:
             tokens.take(",")
 
 
-def _type(tokens: _Tokens) -> t.DataType:
+def _type(tokens: _Tokens) -> pa.DataType:
     name = tokens.take().lower()
     if name in _PLAIN:
-        return _PLAIN[name]()
+        return _PLAIN[name]
     if name == "array":
         tokens.take("<")
         inner = _type(tokens)
         tokens.take(">")
-        return t.ArrayType(inner)
+        return pa.list_(pa.field("element", inner))
     if name == "map":
         tokens.take("<")
         key = _type(tokens)
         tokens.take(",")
         value = _type(tokens)
         tokens.take(">")
-        return t.MapType(key, value)
+        return pa.map_(key, value)
     if name == "struct":
         tokens.take("<")
         fields = list(_fields(tokens, ">"))
         tokens.take(">")
-        return t.StructType(fields)
+        return pa.struct(fields)
     if name in ("decimal", "dec", "numeric"):
         return _decimal(tokens)
     raise ValueError(f"{tokens.text!r} is not a schema: there is no type {name!r}")
 
 
-def _decimal(tokens: _Tokens) -> t.DecimalType:
+def _decimal(tokens: _Tokens) -> pa.DataType:
     if tokens.peek() != "(":
-        return t.DecimalType(10, 0)
+        return pa.decimal128(10, 0)
     tokens.take()
     precision, scale = int(tokens.take()), 0
     if tokens.peek() == ",":
         tokens.take()
         scale = int(tokens.take())
     tokens.take(")")
-    return t.DecimalType(precision, scale)
+    return pa.decimal128(precision, scale)

@@ -1,0 +1,118 @@
+"""Broadcast state: small, read by all instances, updated by a stream, and of the epoch it is read in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processor.beside import Beside
+
+from ferryman import Ferry, Operator, Value, sinks
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.directory import LocalDirectory
+from ferryman._log.fold import rebuild
+from ferryman._log.snapshot import write_snapshot
+from ferryman._log.verify import verify
+from ferryman.errors import InvalidConfiguration, NullKey, OperatorFailed
+from ferryman.testing import Crash, Harness
+
+INPUT = "kind string, sensor string, value long, gone boolean"
+
+
+class Alarms(Operator):
+    n = Value(int, 0)
+    output = "sensor string, rules string"
+
+    def process(self, key: Any, row: Any) -> Iterator[Any]:
+        if row.kind == "reading":
+            self.n += 1
+            broken = sorted(name for name, rule in self.rules.items() if row.value > rule.value)
+            yield key, f"{self.n} {broken}"
+
+
+def pipeline(stream: Any) -> Any:
+    rules = stream.broadcast("sensor", deleted="gone")
+    return stream.key_by("sensor").process(Alarms, broadcast={"rules": rules})
+
+
+def test_all_instances_read_the_version_of_their_epoch() -> None:
+    with Harness(pipeline, INPUT, instances=3) as harness:
+        readings = [("reading", f"s{number}", 50, None) for number in range(9)]
+
+        def seen(**given: Any) -> set[str]:
+            return {rules.split(" ", 1)[1] for _, rules in harness.epoch(readings, **given)}
+
+        def rules(*rows: Any) -> dict[str, Any]:
+            return {"Alarms.rules": rows}
+
+        assert seen() == {"[]"}
+        assert seen(broadcast=rules(("rule", "warm", 40, None), ("rule", "hot", 90, None))) == {"['warm']"}
+        harness.rescale(2)
+        harness.restart()
+        assert seen() == {"['warm']"}
+        with pytest.raises(Crash):
+            harness.epoch(readings, broadcast=rules(("rule", "cold", 0, None)), crash=True)
+        assert seen(broadcast=rules(("rule", "hot", 1, None), ("rule", "hot", 45, None))) == {"['hot', 'warm']"}
+        harness.snapshot()
+        assert seen(broadcast=rules(("rule", "warm", 0, True))) == {"['hot']"}
+        assert [row["sensor"] for row in harness.state("Alarms.rules")] == ["hot"]
+        assert [row["sensor"] for row in harness.state("Alarms.rules", epoch=4)] == ["hot", "warm"]
+        assert verify(harness.checkpoint).faults == ()
+        with pytest.raises(NullKey, match=r"'Alarms\.rules', epoch 6.*'sensor'"):
+            harness.epoch(readings, broadcast=rules(("rule", None, 0, None)))
+
+
+def test_it_cannot_be_changed_by_an_operator() -> None:
+    class Writes(Alarms):
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            self.rules["mine"] = row
+            return iter(())
+
+    def build(stream: Any) -> Any:
+        return stream.key_by("sensor").process(Writes, broadcast={"rules": stream.broadcast("sensor")})
+
+    with Harness(build, INPUT) as harness, pytest.raises(OperatorFailed, match="does not support item assignment"):
+        harness.epoch([("reading", "a", 1, None)])
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda s: s.broadcast(), "needs columns of the stream"),
+        (lambda s: s.broadcast("nope"), "got nope"),
+        (lambda s: pipeline(s).broadcast("sensor"), "not of an operator's output"),
+        (
+            lambda s: s.key_by("sensor").process(Alarms, broadcast={"n": s.broadcast("sensor")}),
+            "declares state 'n' and gets a broadcast state",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(build: Any, says: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=says):
+        Harness(build, INPUT)
+
+
+def test_on_spark_with_a_restart(spark: Any, tmp_path: Path) -> None:
+    beside = Beside(spark, tmp_path, INPUT)
+    rows: list[Any] = []
+
+    def run() -> None:
+        ferry = Ferry(spark, tmp_path / "checkpoint")
+        source = ferry.stream(beside.stream())
+        rules = source.where("kind = 'rule'").broadcast("sensor", deleted="gone")
+        stream = source.where("kind = 'reading'").key_by("sensor").process(Alarms, broadcast={"rules": rules})
+        sink = sinks.foreach(lambda frame, _: rows.extend(tuple(row) for row in frame.collect()))
+        stream.write(sink).start("alarms", instances=2, trigger={"availableNow": True}).wait()
+
+    beside.give([("reading", "a", 50, None), ("rule", "warm", 40, None)], [("reading", "b", 30, None)])
+    run()
+    beside.give([("rule", "low", 10, None), ("reading", "b", 30, None)])
+    run()
+
+    assert sorted(rows) == [("a", "1 ['warm']"), ("b", "1 []"), ("b", "2 ['low']")]
+    log = Checkpoint(LocalDirectory(tmp_path / "checkpoint"))
+    assert rebuild(log, "Alarms.rules", 3).column("sensor").to_pylist() == ["warm", "low"]
+    write_snapshot(log, 3)
+    assert verify(log).faults == ()
