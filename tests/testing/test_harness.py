@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from ferryman import Operator, Value
+from ferryman import Counter, Operator, Value
 from ferryman.errors import InvalidConfiguration, OperatorFailed, OutputMismatch, StateMisused
 from ferryman.testing import Crash, Harness
 
@@ -152,6 +152,24 @@ def test_two_operators_in_a_row() -> None:
     with Harness(build, "key string, value long") as harness:
         assert harness.epoch([("a", 1), ("b", 2), ("c", 3)]) == [("odd", 1), ("odd", 4), ("even", 2)]
         assert harness.state("Twice") == [{"parity": "even", "total": 2}, {"parity": "odd", "total": 4}]
+
+
+@pytest.mark.parametrize("states", [{}, {"seen": Counter(str)}])
+def test_an_attribute_that_is_not_declared_is_refused(states: Any) -> None:
+    class Leaks(Sums):
+        def __init__(self) -> None:
+            self.factor = 2
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            self._scratch = row.value * self.factor
+            self.last = self._scratch
+            yield key, 1
+
+    operator = type("Leaks", (Leaks,), states)
+    with Harness(lambda s: s.key_by("key").process(operator), "key string, value long") as harness:
+        with pytest.raises(StateMisused, match=r"`process` sets self\.last, which is not declared.*Value\("):
+            harness.epoch([("a", 1)])
+        assert harness.epochs == 0
 
 
 # -- processors that are wrong ------------------------------------------------------------------------

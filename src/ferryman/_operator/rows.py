@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ferryman._model.errors import OperatorFailed, OutputMismatch
+from ferryman._model.errors import OperatorFailed, OutputMismatch, StateMisused
 from ferryman._operator.declare import Operator
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_column, to_list
 from ferryman._operator.sides import Aside
@@ -63,6 +63,7 @@ class RowRunner:
             # A mutable value may have changed in place, so only plain ones can be seen to be unchanged.
             comparable = not any(value.mutable for value in declared)
             names = [value.name for value in declared]
+            known = {*own, *names, "_cleared"}
             for position, key in enumerate(keys):
                 seen = present[position]
                 if seen:
@@ -95,6 +96,7 @@ class RowRunner:
         finally:
             if collecting:
                 gc.enable()
+        refuse_undeclared(given, set(own) - known)
         try:
             state = pa.Table.from_arrays(value_columns(declared, after), schema=self.state)
         except Misfit as misfit:
@@ -113,6 +115,17 @@ def rows_by_key(given: Given, names: tuple[str, ...]) -> tuple[Iterator[Any], li
     # tuple.__new__ fills a named tuple without a Python call for every row.
     make = partial(tuple.__new__, row)
     return map(make, zip(*(to_list(column) for column in rows.columns), strict=True)), np.diff(starts).tolist()
+
+
+def refuse_undeclared(given: Given, names: set[str]) -> None:
+    """Refuse attributes that `process` has set and nobody declared: they would go from key to key, and be lost."""
+    mine = sorted(name for name in names if not name.startswith("_"))
+    if mine:
+        raise StateMisused(
+            f"operator {given.operator!r}, epoch {given.epoch}: `process` sets self.{mine[0]}, which is not declared. "
+            f"The next key would see it, and after the epoch it is lost. Declare it ({mine[0]} = Value(...)), use a "
+            "local variable, or set it in __init__ if it is the same for all keys. The epoch was not committed."
+        )
 
 
 def parted(given: Given, made: list[Any], sides: Mapping[str, pa.Schema]) -> tuple[list[Any], dict[str, pa.Table]]:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ferryman._model.errors import OperatorFailed
+from ferryman._model.errors import FerrymanError, OperatorFailed
 from ferryman._operator.cells import Variables
 from ferryman._operator.cells.declare import VALUE
 from ferryman._operator.declare import Operator
-from ferryman._operator.rows import output_rows, parted, rows_by_key, value_columns
+from ferryman._operator.rows import output_rows, parted, refuse_undeclared, rows_by_key, value_columns
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_list
 from ferryman._operator.states import Task
 from ferryman._operator.views import HeldView, TaskView
@@ -50,6 +50,8 @@ class StatefulRunner:
         gc.disable()
         try:
             task.all()
+        except FerrymanError:
+            raise
         except Exception as error:
             raise task.failed(error) from error
         finally:
@@ -100,6 +102,7 @@ class _Task:
         for view in self._views.values():
             if isinstance(view, WindowView):
                 view.until = self._until
+        known = {*user.__dict__, *runner.values}
         rows, counts = rows_by_key(given, runner.input)
         finish = None if runner.operator.finish is Operator.finish else user.finish
         process, keep = user.process, self._keep
@@ -119,6 +122,7 @@ class _Task:
             if isinstance(view, HeldView):
                 view.flush()
         focus.position = None
+        refuse_undeclared(given, set(user.__dict__) - known)
 
     def _due(self, user: Operator) -> None:
         """Call for every time that has come, those asked for in this epoch as well, in the order of time."""

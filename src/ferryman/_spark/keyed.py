@@ -200,6 +200,11 @@ class KeyedStream:
         --------
         >>> stream.key_by("room").aggregate(n=count(), mean=avg("value"))  # doctest: +SKIP
         """
+        if name is not None and not isinstance(name, str):
+            raise InvalidConfiguration(
+                f"name={name!r}: `name` is the operator's own name. Give the aggregate another, for example "
+                "first_name=first(...)."
+            )
         if not aggregates:
             raise InvalidConfiguration("aggregate needs at least one aggregate, for example n=count().")
         clash = [one for one in aggregates if one in self.names]
