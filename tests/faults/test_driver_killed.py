@@ -79,9 +79,9 @@ def test_a_driver_killed_at_every_step_of_an_epoch_changes_nothing(spark, tmp_pa
 
 def test_a_driver_killed_at_random_moments_changes_nothing(spark, tmp_path):
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
-    rows, per_epoch = 1200, 40
+    rows, per_epoch = 800, 40
     chance = random.Random(int(os.environ.get("FERRYMAN_SEED", "11")))
-    for _ in range(3):
+    for _ in range(2):
         before = committed(checkpoint)
         process = drive(checkpoint, out, rows, per_epoch, instances=chance.choice([1, 2, 3]))
         # Wait for an epoch of this run, then for some part of the next few.

@@ -28,7 +28,7 @@ class Started:
         self.job = build(ferry.stream(beside.stream())).write(sink).start(name, instances=2)
 
     def wait_for(self, *rows: Any) -> None:
-        assert self.job.wait_for(lambda: all(row in self.rows for row in rows), timeout=60), self.rows
+        assert self.job.wait_for(lambda: all(row in self.rows for row in rows), timeout=150), self.rows
 
 
 class Once(StatefulProcessor):
@@ -108,7 +108,7 @@ def test_what_has_expired_is_not_seen_and_is_taken_out(spark: Any, tmp_path: Pat
         # Taken out without any data: every table is empty in the end.
         tables = ["Fading", "Fading.list", "Fading.map", "Fading._time"]
         assert started.job.wait_for(
-            lambda: all(started.job.state(one).to_arrow().num_rows == 0 for one in tables), timeout=60
+            lambda: all(started.job.state(one).to_arrow().num_rows == 0 for one in tables), timeout=150
         )
         beside.give([("a", "look", 2)])
         started.wait_for(("a", 2, str([(None, [], []), (False, False, False)])))

@@ -118,7 +118,7 @@ def test_a_key_that_gets_another_type_is_refused_and_the_job_goes_on_with_the_ol
         StateSchemaChanged,
         "operator 'Trail' does not fit its state",
         "key 'key': string -> int64",
-        "Put the declaration back, or start on a new checkpoint",
+        "put the declaration back, or start on a new checkpoint",
         stream=number.key_by("key").process(Trail),
         committed=3,
     )
