@@ -7,6 +7,7 @@ same in plain Python from the generator's own rows.
 from __future__ import annotations
 
 import sys
+from collections import Counter as Counted
 from collections import defaultdict
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from ferryman import ArrowOperator, Ferry, Job, Operator, Value, aggregates, sinks, sources
+from ferryman import ArrowOperator, Counter, Ferry, Job, List, Operator, Value, aggregates, sinks, sources
 
 # The workers do not have the tests' folder on their path.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -42,14 +43,16 @@ class Trail(Operator):
 
 
 class Words(Operator):
-    """Row by row, state of any type: the lmdb store; forgets a key now and then."""
+    """Row by row, a text and entries: several tables in the lmdb store; forgets a key now and then."""
 
-    seen = Value(list[int], [])
+    seen = List(int)
+    often = Counter(int)
     note = Value(str, "")
     output = "key string, note string"
 
     def process(self, key, row):
         self.seen.append(row.id)
+        self.often[row.id % 3] += 1
         self.note = f"{key}:{len(self.seen)}"
         if len(self.seen) == 5:
             yield key, self.note + ":" + "+".join(map(str, self.seen))
@@ -122,7 +125,13 @@ def expected(rows: int) -> dict[str, Any]:
         "trail rows": sorted(trail),
         "words rows": sorted(words),
         "Trail": sorted((key, *state) for key, state in at.items()),
-        "Words": sorted((key, ids, f"{key}:{len(ids)}") for key, ids in seen.items()),
+        "Words": sorted((key, f"{key}:{len(ids)}") for key, ids in seen.items()),
+        "Words.seen": sorted((key, number) for key, ids in seen.items() for number in ids),
+        "Words.often": sorted(
+            (key, rest, count)
+            for key, ids in seen.items()
+            for rest, count in Counted(number % 3 for number in ids).items()
+        ),
         "Buckets": sorted((key, *state) for key, state in buckets.items()),
         "Extremes": sorted((key, *state) for key, state in extremes.items()),
     }
@@ -139,7 +148,7 @@ def found(spark: SparkSession, checkpoint: str, out: str) -> dict[str, Any]:
 
     def state(operator: str, *columns: str) -> list[tuple[Any, ...]]:
         rows = rebuild(log, operator, epoch).select(list(columns)).to_pylist()
-        return sorted(tuple(row.values()) for row in rows)
+        return [tuple(row.values()) for row in rows]
 
     def rows(name: str) -> list[tuple[Any, ...]]:
         return sorted(tuple(row.values()) for row in sinks.read_parquet(spark, f"{out}/{name}").toArrow().to_pylist())
@@ -147,8 +156,12 @@ def found(spark: SparkSession, checkpoint: str, out: str) -> dict[str, Any]:
     return {
         "trail rows": rows("trail"),
         "words rows": rows("words"),
-        "Trail": state("Trail", "key", "n", "digest"),
-        "Words": state("Words", "key", "seen", "note"),
-        "Buckets": state("Buckets", "bucket", "n", "total"),
-        "Extremes": state("Extremes", "key", "n", "top"),
+        "Trail": sorted(state("Trail", "key", "n", "digest")),
+        "Words": sorted(state("Words", "key", "note")),
+        "Words.seen": sorted((key, value["item"]) for key, value in state("Words.seen", "key", "_value")),
+        "Words.often": sorted(
+            (key, rest, value["item"]) for key, rest, value in state("Words.often", "key", "_key.key", "_value")
+        ),
+        "Buckets": sorted(state("Buckets", "bucket", "n", "total")),
+        "Extremes": sorted(state("Extremes", "key", "n", "top")),
     }
