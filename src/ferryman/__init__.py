@@ -8,10 +8,10 @@ The public modules only re-export. Below them, each package rests only on those 
 from ferryman import aggregates, errors, sinks, sources
 from ferryman._operator.declare import ArrowOperator, Batch, Operator
 from ferryman._operator.sides import side
-from ferryman._operator.states import Aggregating, Counter, Deque, Graph, List, Map, Queue, Reducing, Set, Task
+from ferryman._operator.states import Aggregating, Counter, Deque, Graph, List, Map, PerInstance, Queue, Reducing, Set
 from ferryman._operator.synopses import BloomFilter, CountMin, DecayedRate, HyperLogLog, Reservoir, TDigest
 from ferryman._operator.value import Value
-from ferryman._operator.windows import Session, Sliding, Span, Tumbling
+from ferryman._operator.windows import SessionWindow, SlidingWindow, Span, TumblingWindow
 from ferryman._spark.epoch import EpochProgress
 from ferryman._spark.ferry import Ferry
 from ferryman._spark.job import Job
@@ -31,11 +31,11 @@ __all__ = [
     "Map",
     "Queue",
     "Reducing",
-    "Session",
+    "SessionWindow",
     "Set",
-    "Sliding",
+    "SlidingWindow",
     "Span",
-    "Tumbling",
+    "TumblingWindow",
     "ArrowOperator",
     "Batch",
     "BloomFilter",
@@ -44,7 +44,7 @@ __all__ = [
     "HyperLogLog",
     "Reservoir",
     "TDigest",
-    "Task",
+    "PerInstance",
     "EpochProgress",
     "Ferry",
     "Job",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ferryman import Operator, Task, Value
+from ferryman import Operator, PerInstance, Value
 from ferryman.testing import Crash, Harness
 
 
@@ -18,7 +18,7 @@ def halves(value: int, parts: int) -> list[int]:
 
 class Whole(Operator):
     n = Value(int, 0)
-    seen = Task(int, int, merge=operator.add)
+    seen = PerInstance(int, int, merge=operator.add)
     output = "key string, seen long"
 
     def process(self, key: Any, row: Any) -> Iterator[Any]:
@@ -28,7 +28,7 @@ class Whole(Operator):
 
 
 class Split(Whole):
-    seen = Task(int, int, merge=operator.add, split=halves)
+    seen = PerInstance(int, int, merge=operator.add, split=halves)
 
 
 def total(harness: Harness, name: str) -> int:
@@ -67,7 +67,7 @@ def test_what_can_be_split_is_shared_among_new_instances() -> None:
 def test_an_epoch_that_does_not_change_it_writes_nothing() -> None:
     class Idle(Operator):
         n = Value(int, 0)
-        seen = Task(int, int, merge=operator.add)
+        seen = PerInstance(int, int, merge=operator.add)
         output = "key string, seen long"
 
         def process(self, key: Any, row: Any) -> Iterator[Any]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ferryman import List, Operator, Reducing, Session, Sliding, Span, Tumbling
+from ferryman import List, Operator, Reducing, SessionWindow, SlidingWindow, Span, TumblingWindow
 from ferryman.errors import InvalidConfiguration
 from ferryman.testing import Harness
 
@@ -46,7 +46,7 @@ INPUT = "key string, time timestamp, value long"
 
 
 def test_tumbling_windows_close_by_the_clock() -> None:
-    with Harness(windowed(Tumbling(100, SUM), event_time=False), INPUT, now_ms=0, instances=2) as harness:
+    with Harness(windowed(TumblingWindow(100, SUM), event_time=False), INPUT, now_ms=0, instances=2) as harness:
         assert harness.epoch([("a", at(10), 1), ("a", at(20), 2), ("a", at(150), 4), ("b", at(99), 8)]) == []
         assert harness.tick(99) == []
         assert sorted(harness.tick(1)) == [("a", 0, 100, 3), ("b", 0, 100, 8)]
@@ -58,9 +58,9 @@ def test_tumbling_windows_close_by_the_clock() -> None:
 
 
 def test_sliding_windows_overlap() -> None:
-    window = Sliding(100, 30, SUM)
+    window = SlidingWindow(100, 30, SUM)
     assert window.spans(100) == [Span(90, 190), Span(60, 160), Span(30, 130)]
-    assert Sliding(10, 30, SUM).spans(15) == []
+    assert SlidingWindow(10, 30, SUM).spans(15) == []
     with Harness(windowed(window, event_time=False), INPUT, now_ms=0) as harness:
         harness.epoch([("a", at(100), 1), ("a", at(125), 2)])
         assert sorted(harness.tick(10_000)) == [
@@ -69,7 +69,7 @@ def test_sliding_windows_overlap() -> None:
 
 
 def test_sessions_join() -> None:
-    with Harness(windowed(Session(100, SUM), event_time=False), INPUT, now_ms=0) as harness:
+    with Harness(windowed(SessionWindow(100, SUM), event_time=False), INPUT, now_ms=0) as harness:
         assert harness.epoch([("a", at(1000), 1), ("a", at(1300), 2)]) == []
         assert harness.epoch([("a", at(1090), 4), ("a", at(1200), 8)]) == []
         # 1000 to 1190 is over; what came at 1200 and 1300 touches, and goes on to 1400.
@@ -85,7 +85,7 @@ def test_sessions_join() -> None:
     st.lists(
         st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2000), st.integers(1, 9)), max_size=5), max_size=6
     ),
-    st.sampled_from([Tumbling(250, SUM), Sliding(300, 100, SUM), Session(120, SUM)]),
+    st.sampled_from([TumblingWindow(250, SUM), SlidingWindow(300, 100, SUM), SessionWindow(120, SUM)]),
 )
 def test_by_event_time_every_value_in_time_counts_once_per_window(epochs: Any, window: Any) -> None:
     with Harness(windowed(window, event_time=True), INPUT, instances=2) as harness:
@@ -98,20 +98,20 @@ def test_by_event_time_every_value_in_time_counts_once_per_window(epochs: Any, w
         got += [row for row in harness.epoch() if row[0] != "end"]
         whole = sum(value for rows in epochs for _, _, value in rows)
         spans = [(key, start, stop) for key, start, stop, _ in got]
-        if isinstance(window, Session):
+        if isinstance(window, SessionWindow):
             # A session that was told comes again when a value comes just in time.
             assert all(stop - start >= window.gap_ms for _, start, stop, _ in got)
         else:
             assert len(set(spans)) == len(spans)
-        if not isinstance(window, Sliding) and not dropped:
+        if not isinstance(window, SlidingWindow) and not dropped:
             assert sum(total for *_, total in got) + sum(total for *_, total in late) == whole
 
 
 def test_windows_of_two_parts_merge() -> None:
-    assert Tumbling(10, SUM).merge({Span(0, 10): 1}, {Span(0, 10): 2, Span(10, 20): 3}) == {
+    assert TumblingWindow(10, SUM).merge({Span(0, 10): 1}, {Span(0, 10): 2, Span(10, 20): 3}) == {
         Span(0, 10): 3, Span(10, 20): 3,
     }  # fmt: skip
-    assert Session(10, SUM).merge({Span(0, 10): 1, Span(50, 60): 5}, {Span(5, 15): 2, Span(14, 24): 3}) == {
+    assert SessionWindow(10, SUM).merge({Span(0, 10): 1, Span(50, 60): 5}, {Span(5, 15): 2, Span(14, 24): 3}) == {
         Span(0, 24): 6, Span(50, 60): 5,
     }  # fmt: skip
 
@@ -119,10 +119,10 @@ def test_windows_of_two_parts_merge() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Tumbling(0, SUM), "size_ms=0"),
-        (lambda: Sliding(10, -1, SUM), "every_ms=-1"),
-        (lambda: Session("1 minute", SUM), "gap_ms='1 minute'"),
-        (lambda: Tumbling(10, List(int)), "a Reducing or an Aggregating"),
+        (lambda: TumblingWindow(0, SUM), "size_ms=0"),
+        (lambda: SlidingWindow(10, -1, SUM), "every_ms=-1"),
+        (lambda: SessionWindow("1 minute", SUM), "gap_ms='1 minute'"),
+        (lambda: TumblingWindow(10, List(int)), "a Reducing or an Aggregating"),
     ],
 )
 def test_a_window_that_cannot_be_is_refused(make: Any, says: str) -> None:

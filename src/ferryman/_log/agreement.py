@@ -67,3 +67,12 @@ def _json(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return line
+
+
+def batch_time(checkpoint: Checkpoint, batch: int) -> int | None:
+    """Read when Spark began a micro-batch: the same however often it is redone. None where its log does not say."""
+    try:
+        lines = checkpoint.directory.read(f"spark/offsets/{batch}").to_pybytes().decode().splitlines()
+        return int(json.loads(lines[1])["batchTimestampMs"])
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return None

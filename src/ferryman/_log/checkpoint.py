@@ -19,7 +19,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -67,14 +67,24 @@ def card_of(operator: str, key: KeySchema, state: pa.Schema, evolution: Evolutio
     """Describe a table's columns."""
     names = [tuple((field.name, str(field.type)) for field in schema) for schema in (key.fields, state)]
     evolution = evolution or Evolution()
-    defaults = ""
-    if evolution.defaults is not None:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, evolution.defaults.schema) as writer:
-            writer.write_table(evolution.defaults)
-        defaults = base64.b64encode(sink.getvalue()).decode()
+    aliases = {name: tuple(one) for name, one in evolution.aliases.items()}
     schema = encode_schema(pa.schema([*key.fields, *state]))
-    return TableCard(operator, names[0], names[1], schema, key.entries, defaults, dict(evolution.aliases))
+    return TableCard(operator, names[0], names[1], schema, key.entries, _packed(evolution), aliases)
+
+
+def with_evolution(card: TableCard, evolution: Evolution) -> TableCard:
+    """Give a table's card with another evolution."""
+    aliases = {name: tuple(one) for name, one in evolution.aliases.items()}
+    return replace(card, defaults=_packed(evolution), aliases=aliases)
+
+
+def _packed(evolution: Evolution) -> str:
+    if evolution.defaults is None:
+        return ""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, evolution.defaults.schema) as writer:
+        writer.write_table(evolution.defaults)
+    return base64.b64encode(sink.getvalue()).decode()
 
 
 def schemas_of(card: TableCard) -> tuple[KeySchema, pa.Schema]:

@@ -28,6 +28,8 @@ def snapshots_that_differ(
     """
     differing = []
     for table, mine in columns.items():
+        if mine.card.dropped:
+            continue
         runs = runs_of_groups(mine.groups, _most_rows(timeline, table))
         found: set[int] = set()
         for groups in runs:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ferryman._log.checkpoint import same_columns, schemas_of
+import pyarrow as pa
+
+from ferryman._log.checkpoint import evolution_of, same_columns, schemas_of, with_evolution
 from ferryman._model.errors import StateSchemaChanged
 from ferryman._model.records import JobCard, TableCard
 from ferryman._state.evolve import unfit
+from ferryman._state.tables import DUE_TIME
 
 
 def evolved(
-    card: JobCard, wanted: Mapping[str, TableCard], dropped: Mapping[str, Sequence[str]], where: str
+    card: JobCard,
+    wanted: Mapping[str, TableCard],
+    dropped: Mapping[str, Sequence[str]],
+    where: str,
+    fixed: Collection[str] = (),
 ) -> dict[str, TableCard]:
     """Give the tables of a checkpoint after its job has declared them anew.
 
@@ -26,6 +33,8 @@ def evolved(
         The states that each operator gives up by name.
     where
         The checkpoint, for messages.
+    fixed
+        The operators whose state cannot be declared otherwise.
 
     Raises
     ------
@@ -36,7 +45,10 @@ def evolved(
     for name, old in card.tables.items():
         mine, gone = wanted.get(name), dropped.get(old.operator, ())
         if mine is not None:
-            tables[name] = _taken_on(name, old, mine, gone, where)
+            tables[name] = _taken_on(name, old, mine, gone, where, fixed=old.operator in fixed)
+        elif name == f"{old.operator}.{DUE_TIME}":
+            # The list of what is due goes and comes with what needs it.
+            tables[name] = old
         elif name.removeprefix(f"{old.operator}.") in gone or old.dropped:
             tables[name] = replace(old, dropped=True)
         else:
@@ -48,15 +60,24 @@ def evolved(
     return {**tables, **{name: one for name, one in wanted.items() if name not in tables}}
 
 
-def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], where: str) -> TableCard:
+def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], where: str, *, fixed: bool) -> TableCard:
     if old.dropped:
         raise StateSchemaChanged(
             f"{where}: the state {name!r} was given up by an earlier start, and its old values are still in the files. "
             "Give the new state another name."
         )
+    (old_key, before), (key, after) = schemas_of(old), schemas_of(mine)
+    whole = evolution_of(mine).after(evolution_of(old), before.names)
+    mine = with_evolution(mine, whole)
     if same_columns(old, mine):
         return replace(mine, earlier=old.earlier)
-    (old_key, before), (key, after) = schemas_of(old), schemas_of(mine)
+    if fixed:
+        raise StateSchemaChanged(
+            f"operator {mine.operator!r} in {where} keeps {', '.join(before.names)}, and is now to keep "
+            f"{', '.join(after.names)}. Declared aggregates cannot change: a new one would begin in the middle. Put "
+            "them back, or give the operator another name (name=...) on a new checkpoint."
+        )
+    _refuse_given_up(name, old, before, after, where)
     lines = _key_lines(old, mine) if not old_key.fields.equals(key.fields) else []
     lines += [f"  state {one!r}: {was} -> {now}" for one, was, now in unfit(before, after, mine.aliases, gone)]
     if lines:
@@ -68,6 +89,17 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
             "new checkpoint."
         )
     return replace(mine, earlier=tuple(dict.fromkeys((*old.earlier, old.schema))))
+
+
+def _refuse_given_up(name: str, old: TableCard, before: pa.Schema, after: pa.Schema, where: str) -> None:
+    """Refuse a new column that has the name of one that was given up: files still hold the old one's values."""
+    held = {one for each in old.earlier for one in schemas_of(replace(old, schema=each))[1].names}
+    again = [one for one in after.names if one in held and one not in before.names]
+    if again:
+        raise StateSchemaChanged(
+            f"{where}: {again[0]!r} of {name!r} was given up by an earlier start, and its old values are still in the "
+            "files. Give the new state another name."
+        )
 
 
 def _key_lines(old: TableCard, mine: TableCard) -> list[str]:

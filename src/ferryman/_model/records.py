@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 GROUPS = 256
 
 
@@ -175,7 +175,7 @@ class TableCard:
     schema: str  # base64 of the Arrow IPC schema: the exact types, for Ferryman itself
     entries: bool = False
     defaults: str = ""
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     earlier: tuple[str, ...] = ()
     dropped: bool = False
 
@@ -190,7 +190,7 @@ class TableCard:
             raw["schema"],
             raw["entries"],
             raw["defaults"],
-            raw["aliases"],
+            {name: tuple(names) for name, names in raw["aliases"].items()},
             tuple(raw["earlier"]),
             raw["dropped"],
         )

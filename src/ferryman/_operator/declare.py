@@ -17,7 +17,7 @@ from ferryman._state.evolve import Evolution
 
 _TAKEN = (
     "output", "sides", "dropped", "evolution", "values", "states", "state_schema", "process", "finish", "clear",
-    "due", "closed", "by_event_time", "call_at", "cancel", "now_ms", "watermark_ms",
+    "due", "closed", "by_event_time", "event_time", "call_at", "cancel", "now_ms", "watermark_ms",
 )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class Declared:
         """Say how state is read that was written under an earlier declaration."""
         values = cls.values()
         given = {name: pa.array(value.dump([value.default]), value.type) for name, value in values.items()}
-        return Evolution(pa.table(given), {name: value.alias for name, value in values.items() if value.alias})
+        return Evolution(pa.table(given), {name: (value.alias,) for name, value in values.items() if value.alias})
 
 
 class Operator(Declared):
@@ -82,6 +82,7 @@ class Operator(Declared):
 
     An operator that defines `due` can ask to be called for a key at a time, with `call_at`: by the clock, or with
     `by_event_time = True` when the watermark has come to it. `now_ms` and `watermark_ms` say what time it is.
+    `event_time` names the output's column of event time, for operators after this one.
 
     Examples
     --------
@@ -97,6 +98,7 @@ class Operator(Declared):
     """
 
     by_event_time: ClassVar[bool] = False
+    event_time: ClassVar[str | None] = None
     now_ms: int
     watermark_ms: int | None
 

@@ -58,6 +58,7 @@ class RowRunner:
         try:
             user = self.operator()
             own = user.__dict__
+            own["now_ms"], own["watermark_ms"] = given.time.now_ms, given.time.watermark_ms
             process, add = user.process, made.extend
             finish = None if self.operator.finish is Operator.finish else user.finish
             # A mutable value may have changed in place, so only plain ones can be seen to be unchanged.

@@ -24,6 +24,8 @@ class Time:
         When the epoch began; the same for all its tasks, however often they run.
     watermark_ms
         How far event time has come; None where there is no watermark, or no row yet.
+    late_ms
+        Up to where rows are late in this epoch: where the watermark was in the epoch before.
     earliest_ms
         The earliest event time of the rows, while there is no watermark yet.
     due
@@ -34,6 +36,7 @@ class Time:
     now_ms: int = 0
     watermark_ms: int | None = None
     earliest_ms: int | None = None
+    late_ms: int | None = None
     due: tuple[tuple[int, int, str], ...] = ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections import namedtuple
 from collections.abc import Mapping
@@ -14,13 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ferryman._model.errors import FerrymanError, OperatorFailed
+from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
 from ferryman._operator.cells import Variables
 from ferryman._operator.cells.declare import VALUE
 from ferryman._operator.declare import Operator
 from ferryman._operator.rows import output_rows, parted, refuse_undeclared, rows_by_key, value_columns
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_list
-from ferryman._operator.states import Task
+from ferryman._operator.states import PerInstance
 from ferryman._operator.views import HeldView, TaskView
 from ferryman._operator.windows import WindowView
 from ferryman._state.tables import GROUP, Parts
@@ -73,7 +74,7 @@ class _Task:
         self._values = [declared[name] for name in runner.values]
         states = runner.operator.states()
         columns = pa.schema([one for one in runner.state if one.name not in runner.values])
-        self._tasks: dict[str, Any] = {name: one for name, one in states.items() if isinstance(one, Task)}
+        self._tasks: dict[str, Any] = {name: one for name, one in states.items() if isinstance(one, PerInstance)}
         self._variables = Variables(
             [states[name].variable() for name in runner.states if name not in self._tasks],
             given,
@@ -101,7 +102,7 @@ class _Task:
         user.__dict__["_timers"] = self._variables.timers
         for view in self._views.values():
             if isinstance(view, WindowView):
-                view.until = self._until
+                view.until = given.time.late_ms if runner.operator.by_event_time else self._until
         known = {*user.__dict__, *runner.values}
         rows, counts = rows_by_key(given, runner.input)
         finish = None if runner.operator.finish is Operator.finish else user.finish
@@ -123,6 +124,18 @@ class _Task:
                 view.flush()
         focus.position = None
         refuse_undeclared(given, set(user.__dict__) - known)
+        for name, view in self._views.items():
+            if user.__dict__.get(name) is not view:
+                raise self._misused(
+                    f"`process` assigns to self.{name}, which is no value. Use its methods: clear(), or "
+                    + (f"self.{name}.value = ..." if name in self._tasks else "append, add, [...] = ...")
+                )
+        if (mutated := self._variables.mutated()) is not None:
+            raise self._misused(
+                f"key {self.keys[mutated[1]]!r}, state {mutated[0]!r}: a value that was read was changed in place, "
+                "which changes no state. Set it again"
+            )
+        self._parts_made = self._new_parts()
 
     def _due(self, user: Operator) -> None:
         """Call for every time that has come, those asked for in this epoch as well, in the order of time."""
@@ -155,7 +168,10 @@ class _Task:
 
     def _begin(self, user: Operator, position: int) -> None:
         seen = bool(self._given.present[position]) or bool(self._variables.focus.changed[position])
-        values = self._now[position] if seen else tuple(value.fresh() for value in self._values)
+        values = self._now[position]
+        if not seen or all(one is None for one in values):
+            # A row may be there for a timer alone, after the key was cleared.
+            values = tuple(value.fresh() for value in self._values)
         user.__dict__.update(zip(self._runner.values, values, strict=True))
         self._before = values if seen else None
 
@@ -170,9 +186,15 @@ class _Task:
         if self._values and not (comparable and self._before == now):
             self._variables.focus.changed[position] = 1
 
-    def _merged(self, name: str, task: Task) -> Any:
+    def _misused(self, what: str) -> StateMisused:
+        given = self._given
+        return StateMisused(
+            f"operator {given.operator!r}, epoch {given.epoch}: {what}. The epoch was not committed; no state changed."
+        )
+
+    def _merged(self, name: str, task: PerInstance) -> Any:
         parts = task.record().tuples(_fields(self._given.parts[f"{self._given.operator}.{name}"]))
-        self._parts = {**getattr(self, "_parts", {}), name: [one[0] for one in parts]}
+        self._parts = {**getattr(self, "_parts", {}), name: copy.deepcopy([one[0] for one in parts])}
         return reduce(task.merge, (one[0] for one in parts)) if parts else task.create()
 
     def _new_parts(self) -> dict[str, Parts]:
@@ -184,6 +206,8 @@ class _Task:
             parts = [value] if task.split is None else task.split(value, len(groups))
             table = self._given.parts[f"{self._given.operator}.{name}"]
             held = table.column(GROUP).to_pylist()
+            if len(parts) > len(groups):
+                raise ValueError(f"the split of state {name!r} gave {len(parts)} parts for {len(groups)} key groups")
             into = groups[: len(parts)]
             if parts == self._parts[name] and held == into:
                 continue
@@ -207,7 +231,7 @@ class _Task:
         output = output_rows(self._given, own, self._runner.output)
         named = dict(zip(self._runner.values, values, strict=True))
         made = self._variables.made(output, named, self._runner.state)
-        return replace(made, sides=aside, changes={**made.changes, **self._new_parts()})
+        return replace(made, sides=aside, changes={**made.changes, **self._parts_made})
 
     def failed(self, error: Exception) -> OperatorFailed:
         """Say what the operator was doing when it raised."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._operator.cells import ListVariable, MapVariable, Record, ValueVariable, Variable
 from ferryman._operator.kinds import arrow_type, dumper, loader
-from ferryman._operator.views import CounterView, DequeView, FoldView, ListView, MapView, QueueView, SetView
+from ferryman._operator.views import CounterView, DequeView, FoldView, GraphView, ListView, MapView, QueueView, SetView
 
 Merge = Callable[[Any, Any], Any]
 
@@ -145,7 +145,10 @@ class Map(State):
 
 
 class Graph(Map):
-    """Declare the edges of a vertex: a map from neighbour to edge, in the order of the neighbours."""
+    """Declare the edges of a vertex: a map from neighbour to edge, read in the order of the neighbours."""
+
+    def view(self, cell: Any) -> MapView:
+        return GraphView(cell)
 
 
 class Set(State):
@@ -196,7 +199,7 @@ class Queue(State):
         return list(heapq.merge(one, other, key=lambda pair: pair[0]))
 
 
-class Task(State):
+class PerInstance(State):
     """Declare one value per instance and not per key: `self.total.value`.
 
     It is kept in parts, one per key group, so that it goes where the groups go: an instance begins an epoch with the
@@ -216,8 +219,8 @@ class Task(State):
     Examples
     --------
     >>> import operator
-    >>> from ferryman import Task
-    >>> Task(int, int, merge=operator.add).merge(1, 2)
+    >>> from ferryman import PerInstance
+    >>> PerInstance(int, int, merge=operator.add).merge(1, 2)
     3
     """
 

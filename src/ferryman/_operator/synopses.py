@@ -237,6 +237,7 @@ class _Bits:
 
     def _places(self, value: Any) -> list[int]:
         # Two independent hashes make all others: h1 + i * h2.
+        value = value.item() if isinstance(value, np.generic) else value
         digest = xxhash.xxh3_128_intdigest(f"{type(value).__name__}:{value}".encode())
         first, second, size = digest & (1 << 64) - 1, digest >> 64 | 1, len(self.bits) * 8
         return [(first + number * second) % size for number in range(self._hashes)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping, MutableSet
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSet
 from typing import Any
 
 from ferryman._operator.cells.lists import ListCell
@@ -104,6 +104,12 @@ class MapView(MutableMapping[Any, Any]):
     def __contains__(self, key: object) -> bool:
         return self._cell.get((key,)) is not None
 
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Give the value of a key, after setting it if there was none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
     def __iter__(self) -> Iterator[Any]:
         return (key[0] for key, _ in self._cell.items())
 
@@ -129,6 +135,21 @@ class MapView(MutableMapping[Any, Any]):
         return repr(dict(self.items()))
 
 
+class GraphView(MapView):
+    """The edges of a vertex."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__()))
+
+    def items(self) -> Any:
+        return sorted(super().items())
+
+    def values(self) -> Any:
+        return [edge for _, edge in self.items()]
+
+
 class CounterView(MapView):
     """Counters."""
 
@@ -151,6 +172,12 @@ class CounterView(MapView):
 
     def __delitem__(self, key: Any) -> None:
         self._cell.remove((key,))
+
+    def update(self, counts: Any = (), /, **more: int) -> None:
+        """Count: values once each, or as often as a mapping says."""
+        given = counts.items() if isinstance(counts, Mapping) else ((one, 1) for one in counts)
+        for key, n in (*given, *more.items()):
+            self[key] += n
 
     def most_common(self, n: int | None = None) -> list[tuple[Any, int]]:
         """List the most frequent with their counts, the most frequent first."""
@@ -184,6 +211,10 @@ class SetView(MutableSet[Any]):
     def __contains__(self, value: object) -> bool:
         return self._cell.get((value,)) is not None
 
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> Any:
+        return set(it)
+
     def __iter__(self) -> Iterator[Any]:
         return (key[0] for key, _ in self._cell.items())
 
@@ -197,16 +228,20 @@ class SetView(MutableSet[Any]):
 class QueueView:
     """A queue in the order of a value."""
 
-    __slots__ = ("_cell",)
+    __slots__ = ("_cell", "_next")
 
     def __init__(self, cell: MapCell) -> None:
         self._cell = cell
+        self._next: dict[int, int] = {}
 
     def push(self, order: Any, item: Any) -> None:
         """Put an item in."""
-        # A number after all others of that order keeps them as they came.
-        last = max((key[1] for key, _ in self._cell.items() if key[0] == order), default=-1)
-        self._cell.set((order, last + 1), (item,))
+        # A number after all others keeps items of one order as they came.
+        position = self._cell.focus.position
+        if position not in self._next:
+            self._next[position] = max((key[1] for key, _ in self._cell.items()), default=-1) + 1
+        self._cell.set((order, self._next[position]), (item,))
+        self._next[position] += 1
 
     def peek(self) -> tuple[Any, Any] | None:
         """Give the first item with its order, and leave it in; None if there is none."""
@@ -282,8 +317,8 @@ class HeldView:
         focus = self._cell.focus
         for position, live in self._open.items():
             focus.position = position
-            kept = self._synopsis.dump(live)
-            if kept != self._cell.get():
+            kept, before = self._synopsis.dump(live), self._cell.get()
+            if kept != (self._synopsis.dump(self._synopsis.create()) if before is None else before):
                 self._cell.update(kept)
         focus.position = None
 

@@ -57,7 +57,7 @@ class Window(State):
         return merged
 
 
-class Tumbling(Window):
+class TumblingWindow(Window):
     """Declare windows that follow each other: `add(time, value)`, `spans()`.
 
     Parameters
@@ -77,7 +77,7 @@ class Tumbling(Window):
         return [Span(start, start + self.size_ms)]
 
 
-class Sliding(Window):
+class SlidingWindow(Window):
     """Declare windows that overlap: one of `size_ms` begins every `every_ms`."""
 
     def __init__(self, size_ms: int, every_ms: int, into: Any) -> None:
@@ -90,7 +90,7 @@ class Sliding(Window):
         return [Span(last - n * self.every_ms, last - n * self.every_ms + self.size_ms) for n in range(max(count, 0))]
 
 
-class Session(Window):
+class SessionWindow(Window):
     """Declare windows that last as long as values come: one ends when none has come for `gap_ms`."""
 
     def __init__(self, gap_ms: int, into: Any) -> None:
@@ -124,7 +124,7 @@ class WindowView:
     def __init__(self, cell: MapCell, window: Window) -> None:
         self._cell = cell
         self._window = window
-        # What time it is, by the clock or the watermark; the task says.
+        # Up to where nothing is taken any more, by the clock or as late rows are; the task says.
         self.until: int | None = None
 
     def add(self, at: int | datetime.datetime, value: Any) -> bool:
@@ -137,7 +137,7 @@ class WindowView:
                 continue
             taken = True
             kept = accumulator.add(accumulator.create(), value)
-            if isinstance(self._window, Session):
+            if isinstance(self._window, SessionWindow):
                 span, kept = self._joined(span, kept)
             else:
                 before = self._cell.get((span.start, span.end))

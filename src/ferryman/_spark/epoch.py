@@ -134,6 +134,8 @@ class EpochRunner:
         """Run and commit the next epoch."""
         began = time.perf_counter()
         epoch = self.next
+        # A clock that is set back does not take anything back.
+        time_ms = max(time_ms, self.latest.time_ms if self.latest else 0)
         reach("epoch")
         if silent or not self._prepared:
             # Spark runs micro-batches in a session of the query's own, so the user's is left as it was.
@@ -242,6 +244,7 @@ class EpochRunner:
                 watermarks.next_ms,
                 watermarks.used_ms,
                 {one.name: self._broadcasts[one.name].packed() for one in node.stream.spec.tables if one.broadcast},
+                self.latest is None or name not in self.latest.operators,
             )
             for name, node in self._planner.nodes.items()
         }

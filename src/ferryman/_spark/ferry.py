@@ -7,13 +7,14 @@ import difflib
 import inspect
 import os
 import uuid
+from collections import Counter
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman._log.agreement import check_agreement
-from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of
 from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
@@ -24,6 +25,7 @@ from ferryman._model.errors import (
     UnknownOption,
 )
 from ferryman._model.records import GROUPS, JobCard
+from ferryman._operator.aggregate import AggregateRunner
 from ferryman._spark import advice
 from ferryman._spark.background import Background
 from ferryman._spark.epoch import EpochRunner, routing_for
@@ -171,6 +173,7 @@ class Ferry:
                 self.spark.sparkContext.accumulator([], Bytes()),
             )
             for stream in operators.values():
+                stream.evolve({name: evolution_of(one) for name, one in card.tables.items()})
                 if self._store is not None:
                     stream.keep_in(self._store)
                 planner.add(stream)
@@ -205,6 +208,11 @@ class Ferry:
         Gives the number of instances too: it depends on the key groups, and a start that is refused for it
         must not have settled them.
         """
+        names = Counter(table.name for stream in operators.values() for table in stream.spec.tables)
+        if twice := [name for name, n in names.items() if n > 1]:
+            raise InvalidConfiguration(
+                f"two operators keep state called {twice[0]!r}. Give one of them another name (name=...)."
+            )
         wanted = {
             table.name: card_of(label, table.key, table.state, table.evolution)
             for label, stream in operators.items()
@@ -240,7 +248,10 @@ class Ferry:
                 f"{where} holds state of the operators {', '.join(map(repr, gone))}, which the job no longer has."
                 f"{hint} To drop state, start on a new checkpoint."
             )
-        tables = evolved(card, wanted, {label: stream.spec.dropped for label, stream in operators.items()}, where)
+        fixed = {label for label, stream in operators.items() if isinstance(stream.spec.runner, AggregateRunner)}
+        tables = evolved(
+            card, wanted, {label: stream.spec.dropped for label, stream in operators.items()}, where, fixed
+        )
         if tables != card.tables:
             card = dataclasses.replace(card, tables=tables)
             checkpoint.create(card)

@@ -7,7 +7,7 @@ import re
 
 from ferryman._model.errors import InvalidConfiguration
 
-_UNITS = {"ms": 0.001, "millisecond": 0.001, "s": 1.0, "second": 1.0, "minute": 60.0, "hour": 3600.0}
+_UNITS = {"ms": 0.001, "millisecond": 0.001, "s": 1.0, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 
 
 def seconds(text: str | float | None) -> float | None:

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from ferryman._log.agreement import batch_time
 from ferryman._log.lock import CheckpointLock
 from ferryman._model.errors import CheckpointUnwritable, FerrymanError, InvalidConfiguration, JobFailed, from_text
 from ferryman._spark.background import Background
@@ -119,7 +120,9 @@ class Job:
                 raise _Stopping
             self._pending = False
             if batch > self._runner.batch:
-                self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=_now_ms()))
+                # Spark's own time of the batch: an epoch that is redone must be redone at the same time.
+                began = batch_time(self._runner.checkpoint, batch) or _now_ms()
+                self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=began))
 
     def _silent_epoch(self, time_ms: int) -> None:
         empty = self._silent_session.createDataFrame([], self._source.schema)
@@ -132,6 +135,8 @@ class Job:
         except Exception as error:
             self._failure = as_ferryman(error, self.name)
             raise
+        finally:
+            self._epoch_thread = None
         self._background.committed(progress.epoch, progress.delta_bytes)
         with self._changed:
             self._progress.append(progress)
@@ -182,10 +187,11 @@ class Job:
             if self._failure is not None or self._stopping or not self._runner.due_by_watermark():
                 return
             now = _now_ms()
-            self._runner.checkpoint.intend(self._runner.next, now)
             try:
+                self._runner.checkpoint.intend(self._runner.next, now)
                 self._silent_epoch(now)
-            except Exception:
+            except Exception as error:
+                self._failure = self._failure or as_ferryman(error, self.name)
                 return
 
     # -- for the user ----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ferryman._operator.declare import ArrowOperator, Declared, Operator
 from ferryman._operator.rows import RowRunner
 from ferryman._operator.sides import LATE, sided_schema
 from ferryman._operator.stateful import StatefulRunner
-from ferryman._operator.states import Task
+from ferryman._operator.states import PerInstance
 from ferryman._operator.windows import Window
 from ferryman._spark.broadcast import Broadcast
 from ferryman._spark.schema import declared_struct, to_arrow, to_spark
@@ -108,6 +108,11 @@ class KeyedStream:
             )
         label = name or operator.__name__
         output = declared_struct(operator.output, label)
+        if issubclass(operator, Operator) and operator.event_time not in (None, *output.names):
+            raise InvalidConfiguration(
+                f"operator {label!r}: event_time={operator.event_time!r} is not a column of its output, which has "
+                f"{', '.join(output.names)}."
+            )
         twice = _repeated(output.names, exactly=True)
         if twice:
             raise InvalidConfiguration(
@@ -131,7 +136,8 @@ class KeyedStream:
         spec = self._spec(label, None, state, arrow, runner)
         table = replace(spec.tables[0], evolution=operator.evolution())
         spec = replace(spec, tables=(table,), dropped=tuple(operator.dropped), sides=sides)
-        return self.operated(spec, output)
+        handed_on = operator.event_time if issubclass(operator, Operator) else None
+        return self.operated(spec, output, event_time=handed_on)
 
     def _stateful(
         self,
@@ -152,14 +158,21 @@ class KeyedStream:
         tables, due = tables_of(
             label,
             self.key,
-            [one.variable() for one in operator.states().values() if not isinstance(one, Task)],
+            [one.variable() for one in operator.states().values() if not isinstance(one, PerInstance)],
             timers=timers,
             values=values,
             windows=any(isinstance(one, Window) for one in operator.states().values()),
         )
         tables += tuple(
-            group_table(label, name, one.record()) for name, one in operator.states().items() if isinstance(one, Task)
+            group_table(label, name, one.record())
+            for name, one in operator.states().items()
+            if isinstance(one, PerInstance)
         )
+        hidden = [one for one in (*operator.states(), *broadcasts) if one.startswith("_")]
+        if hidden:
+            raise InvalidConfiguration(
+                f"operator {label!r} declares state {hidden[0]!r}; names with a leading '_' are Ferryman's."
+            )
         taken = [one for one in broadcasts if one in operator.states() or one in operator.values()]
         if taken:
             raise InvalidConfiguration(
@@ -191,7 +204,7 @@ class KeyedStream:
             sides,
         )
         self._check(label, first.state)
-        return self.operated(spec, output, broadcasts=broadcasts)
+        return self.operated(spec, output, event_time=operator.event_time, broadcasts=broadcasts)
 
     def aggregate(self, name: str | None = None, **aggregates: Aggregate) -> Stream:
         """Keep declared aggregates per key, vectorised; every key touched in an epoch is put out.
@@ -218,7 +231,10 @@ class KeyedStream:
         output = StructType(
             [self.parent.schema[one] for one in self.names] + list(_output_fields(aggregation.output, aggregates, self))
         )
-        spec = self._spec(label, {*self.names, *aggregation.inputs}, aggregation.state, runner.output, runner)
+        needed = {*self.names, *aggregation.inputs}
+        if self.parent.event_time is not None and self.parent.event_time.drops:
+            needed.add(self.parent.event_time.column)
+        spec = self._spec(label, needed, aggregation.state, runner.output, runner)
         stream = self.operated(spec, output)
         if isinstance(stream, Operated) and stream.spec.time == TimeSpec():
             # What was combined before the shuffle has no event time of its own any more.
@@ -275,7 +291,12 @@ class KeyedStream:
             late = given.column if time.by_watermark or given.drops else None
             spec = replace(spec, time=replace(time, watermarks=reports, late=late))
             if given.keeps:
-                spec = replace(spec, sides={**spec.sides, LATE: to_arrow(self.parent.schema)})
+                if LATE in spec.sides:
+                    raise InvalidConfiguration(
+                        f"operator {spec.name!r} has a side output {LATE!r} of its own, and with keep_late=True late "
+                        "rows go there. Rename it."
+                    )
+                spec = replace(spec, sides={**spec.sides, LATE: spec.input})
         after = None
         if given is not None and event_time is not None:
             after = replace(given, column=event_time, reported=True)

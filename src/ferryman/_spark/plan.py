@@ -202,7 +202,7 @@ class Planner:
             assert isinstance(stream, Operated), "a stream is a source, a transformation or an operator's output"
             parent = self.build(stream.parent, source, controls, combine, made, keep=keep)
             if stream.initial is not None:
-                parent = with_initial(parent, stream.initial, stream.spec, first=controls[stream.spec.name].epoch == 1)
+                parent = with_initial(parent, stream.initial, stream.spec, first=controls[stream.spec.name].first)
             frame = self._operate(
                 self.nodes[stream.spec.name], parent, controls[stream.spec.name], stream.spec.name in combine
             )

@@ -17,6 +17,7 @@ from ferryman._spark.interval import seconds
 from ferryman._spark.schema import to_spark
 from ferryman._spark.sinks import Sink
 from ferryman._spark.task import OperatorSpec
+from ferryman._state.evolve import Evolution
 
 if TYPE_CHECKING:
     from ferryman._spark.broadcast import Broadcast
@@ -78,6 +79,11 @@ class Stream:
         keep_late
             Whether operators after it put late rows into a side output, `side("late")`, as they came in.
         """
+        if _rests_on_operator(self):
+            raise InvalidConfiguration(
+                "a watermark is declared on rows of the source, before the first operator. An operator hands it on "
+                "with its output: name the column of event time there (event_time on the class, eventTimeColumnName)."
+            )
         if column not in self.schema.names:
             raise InvalidConfiguration(
                 f"the stream has no column {column!r}; it has {', '.join(map(repr, self.schema.names))}. Name the "
@@ -244,6 +250,13 @@ class Operated(Stream):
         self.combined: OperatorSpec | None = None
         self.initial = initial
         self.broadcasts: Mapping[str, Broadcast] = {}
+
+    def evolve(self, evolutions: Mapping[str, Evolution]) -> None:
+        """Read files of earlier declarations as the job's card says, which knows them all."""
+        tables = tuple(replace(one, evolution=evolutions[one.name]) for one in self.spec.tables)
+        self.spec = replace(self.spec, tables=tables)
+        if self.combined is not None:
+            self.combined = replace(self.combined, tables=tables)
 
     def keep_in(self, store: str) -> None:
         """Keep all tables of the operator in one kind of store."""

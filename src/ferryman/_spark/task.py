@@ -114,6 +114,7 @@ class Control:
     watermark_ms: int | None = None
     late_ms: int | None = None
     broadcasts: Mapping[str, bytes] = field(default_factory=dict)
+    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,13 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         found.present,
         found.state,
         {one.name: Entries(one, opened[one.name], touched, total) for one in spec.kept[1:] if not one.per_group},
-        Time(control.time_ms, control.watermark_ms, _earliest(spec, control, rows), _due(due, index[rows.num_rows :])),
+        Time(
+            control.time_ms,
+            control.watermark_ms,
+            _earliest(spec, control, rows),
+            control.late_ms,
+            _due(due, index[rows.num_rows :]),
+        ),
         mine,
         {one.name: parts_of(opened[one.name], mine) for one in spec.kept if one.per_group},
         unpack_broadcasts(control.broadcasts),

@@ -26,11 +26,11 @@ class Evolution:
     defaults
         One row with what a column has where it was not declared yet; columns that are left out get nulls.
     aliases
-        The earlier names of columns, by the new one.
+        The earlier names of columns, by the new one, newest first.
     """
 
     defaults: pa.Table | None = None
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def fit(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """Give rows the columns of a schema."""
@@ -39,7 +39,7 @@ class Evolution:
         return pa.Table.from_arrays([self._column(rows, one) for one in schema], schema=schema)
 
     def _column(self, rows: pa.Table, wanted: pa.Field) -> pa.Array:
-        for name in (wanted.name, self.aliases.get(wanted.name)):
+        for name in (wanted.name, *self.aliases.get(wanted.name, ())):
             if name in rows.column_names:
                 column = rows.column(name)
                 return fit_array(one_array(column, column.type), wanted.type)
@@ -51,6 +51,29 @@ class Evolution:
         if DELETED in rows.column_names:
             taken[rows.column(DELETED).to_numpy()] = 1
         return pa.concat_arrays([default, pa.nulls(1, wanted.type)]).take(pa.array(taken))
+
+    def after(self, earlier: Evolution, had: Sequence[str]) -> Evolution:
+        """Give this evolution on top of an earlier one, whose declaration had these columns.
+
+        A column goes on with the names it had before. Its default is that of the day it appeared: a new one does not
+        change the past.
+        """
+        aliases = {name: tuple(names) for name, names in earlier.aliases.items()}
+        for name, names in self.aliases.items():
+            older = (one for each in names for one in (each, *earlier.aliases.get(each, ())))
+            aliases[name] = tuple(dict.fromkeys((*older, *aliases.get(name, ()))))
+        if self.defaults is None:
+            return Evolution(earlier.defaults, aliases)
+        columns = {}
+        for name in self.defaults.column_names:
+            before = next((one for one in (name, *aliases.get(name, ())) if one in had), None)
+            old = earlier.defaults
+            if before is not None and old is not None and before in old.column_names:
+                kind = self.defaults.schema.field(name).type
+                columns[name] = fit_array(one_array(old.column(before), old.schema.field(before).type), kind)
+            elif before is None:
+                columns[name] = one_array(self.defaults.column(name), self.defaults.schema.field(name).type)
+        return Evolution(pa.table(columns) if columns else None, aliases)
 
 
 def fit_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
@@ -76,20 +99,20 @@ def fit_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def unfit(
-    old: pa.Schema, new: pa.Schema, aliases: Mapping[str, str], dropped: Sequence[str]
+    old: pa.Schema, new: pa.Schema, aliases: Mapping[str, Sequence[str]], dropped: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
     """List the columns whose old values the new declaration cannot hold: (name, old type, new type)."""
     taken = set()
     for one in new:
-        name = one.name if one.name in old.names else aliases.get(one.name, "")
-        if name not in old.names:
+        name = next((each for each in (one.name, *aliases.get(one.name, ())) if each in old.names), None)
+        if name is None:
             continue
         taken.add(name)
         before = old.field(name).type
         if not widens(before, one.type):
             yield one.name, str(before), str(one.type)
     for one in old:
-        if one.name not in taken and one.name not in dropped:
+        if one.name not in taken and one.name.removeprefix("_due.") not in dropped:
             yield one.name, str(one.type), "not there"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of
 from ferryman._log.declared import evolved
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild
@@ -37,7 +37,7 @@ Rows = Iterable[Any]
 
 
 class Crash(Exception):
-    """The crash that `Harness.crash` asked for."""
+    """The crash that `Harness.epoch` was asked for."""
 
 
 class Harness:
@@ -111,6 +111,8 @@ class Harness:
             dropped = {step.spec.name: step.spec.dropped for step in self._steps}
             card = JobCard(card.id, card.job, card.groups, evolved(card, wanted, dropped, "the harness"))
         self.checkpoint.create(card)
+        for step in self._steps:
+            step.evolve({name: evolution_of(one) for name, one in card.tables.items()})
         self.restart()
 
     def __enter__(self) -> Harness:

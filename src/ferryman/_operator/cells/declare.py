@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,13 +72,24 @@ class Record:
             made.append(to_column(listed, one, where))
         return made
 
-    def differs(self, values: Sequence[tuple[Any, ...]], stored: pa.StructArray) -> int | None:
-        """Find a value that is not any more what is stored of it."""
-        for position, (value, column) in enumerate(zip(values, stored, strict=True)):
-            now = [one[0].as_py() for one in self.columns([value], "state")]
-            if now != [column[one.name].as_py() for one in self.fields]:
-                return position
-        return None
+    def taken(self, value: Any, name: str) -> tuple[Any, ...]:
+        """Check a value and take it: what the user does to it afterwards is not the state's any more."""
+        checked = self.checked(value, name)
+        return copy.deepcopy(checked) if self.mutable else checked
+
+    def subkey(self, key: Any, name: str) -> tuple[Any, ...]:
+        """Check a key of a map, and give it as it will come back: what is equal there must be equal here."""
+        checked = self.checked(key, name)
+        for number, (value, one) in enumerate(zip(checked, self.fields, strict=True)):
+            if value is None or value != value:
+                raise ValueError(
+                    f"state {name!r}: {value!r} cannot be a key, as {one.name!r} of {checked!r}. Leave such rows out, "
+                    "or give them another value"
+                )
+            if isinstance(value, datetime.datetime) and value.tzinfo is None and getattr(one.type, "tz", None):
+                aware = value.replace(tzinfo=datetime.timezone.utc)
+                checked = (*checked[:number], aware, *checked[number + 1 :])
+        return checked
 
     def checked(self, value: Any, name: str) -> tuple[Any, ...]:
         """Refuse what is not a tuple with a value for each field."""

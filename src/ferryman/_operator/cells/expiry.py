@@ -11,13 +11,15 @@ from ferryman._operator.cells.focus import Focus
 class Expiry:
     """Keep one entry per key in the list of what is due, for one state: the first time that something may expire.
 
-    A write later than that does not move it. When it comes, the state is looked at, what has expired is taken out,
-    and the time of what is left is noted. So a key that is written all the time costs one look per time to live.
+    That time is rounded up, so that many keys have it in common: what has expired is not seen in between, and an epoch
+    need not come for each. A write later than that does not move it. When it comes, the state is looked at, what has
+    expired is taken out, and the time of what is left is noted.
     """
 
     def __init__(self, name: str, ttl_ms: int, due: list[int | None], focus: Focus) -> None:
         self._name = name
         self._ttl_ms = ttl_ms
+        self._grid = max(ttl_ms // 16, 1)
         self._due = due
         self._focus = focus
 
@@ -42,9 +44,10 @@ class Expiry:
         before = self._due[position]
         if before is not None:
             focus.due[before, position, self._name] = False
-        if expires is not None:
-            focus.due[expires, position, self._name] = True
-        self._due[position] = expires
+        look = None if expires is None else -(-expires // self._grid) * self._grid
+        if look is not None:
+            focus.due[look, position, self._name] = True
+        self._due[position] = look
         focus.changed[position] = 1
 
     def columns(self, positions: list[int]) -> list[pa.Array]:

@@ -13,6 +13,7 @@ from ferryman._operator.cells.ahead import ReadAhead
 from ferryman._operator.cells.declare import FIRST, NEXT, VALUE, ListVariable
 from ferryman._operator.cells.expiry import Expiry
 from ferryman._operator.cells.focus import Focus
+from ferryman._operator.cells.handed import Handed
 from ferryman._operator.run import Misfit, to_list
 from ferryman._state.tables import EXPIRES, POSITION, Changes, Entries
 from ferryman._state.words import one_array
@@ -48,6 +49,7 @@ class ListCell:
         self._ahead = ReadAhead(entries, len(self._first))
         self._open: dict[int, _Now] = {}
         self.expiry = Expiry.of(variable, state, focus)
+        self._handed = Handed() if variable.record.mutable else None
         self._ttl_ms = variable.ttl_ms or 0
 
     # -- what the user calls ---------------------------------------------------------------------
@@ -58,18 +60,27 @@ class ListCell:
 
     def get(self) -> Iterator[Tuple]:
         """Give the values of the key's list, in order."""
-        return iter(list(self._values()))
+        found = list(self._values())
+        if self._handed is not None:
+            self._handed.out(self._focus.position, 0, found)
+        return iter(found)
+
+    def mutated(self) -> int | None:
+        """Find a key with a value that was handed out, changed in place, and not put back."""
+        return self._handed.changed() if self._handed is not None else None
 
     def put(self, values: Iterable[Tuple]) -> None:
         """Replace the key's list."""
-        checked = [self._variable.record.checked(one, self._variable.name) for one in values]
+        checked = [self._variable.record.taken(one, self._variable.name) for one in values]
         now = self._now()
         now.rewritten, now.new = True, checked
+        if self._handed is not None:
+            self._handed.written(self._focus.position)
         self._written(checked)
 
     def append(self, values: Iterable[Tuple]) -> None:
         """Add values to the end of the key's list; what is there already is not read."""
-        checked = [self._variable.record.checked(one, self._variable.name) for one in values]
+        checked = [self._variable.record.taken(one, self._variable.name) for one in values]
         self._now().new.extend(checked)
         self._written(checked)
 
@@ -117,7 +128,7 @@ class ListCell:
         if now.rewritten:
             return now.new
         old = self._read(now)
-        return old[now.gone :] + now.new
+        return now.new if now.rewritten else old[now.gone :] + now.new
 
     def _read(self, now: _Now) -> list[Tuple]:
         if now.old is None:
@@ -127,9 +138,17 @@ class ListCell:
                 value = one_array(part.column(VALUE), part.schema.field(VALUE).type)
                 now.old = self._variable.record.tuples([value.field(i) for i in range(value.type.num_fields)])
                 if self.expiry is not None:
-                    now.old_expires = to_list(part.column(EXPIRES))
-                    # A list is written at its end, so what expires first stands first.
-                    now.gone = sum(expires <= self._focus.now_ms for expires in now.old_expires)
+                    expires = part.column(EXPIRES).to_pylist()
+                    if None in expires:
+                        # What was written before there was a time to live begins to live now.
+                        now.new, now.rewritten = now.old + now.new, True
+                        self._written(now.new)
+                        return now.old
+                    now.old_expires = expires
+                    # A list is written at its end, so what expires first stands first; what stands after something
+                    # that has not expired stays, even if the clock was set back.
+                    alive = (number for number, at in enumerate(now.old_expires) if at > self._focus.now_ms)
+                    now.gone = next(alive, len(now.old_expires))
                     if now.gone:
                         self._focus.changed[self._focus.position] = 1
         return now.old
@@ -140,8 +159,9 @@ class ListCell:
         now = self._now()
         if now.rewritten:
             left = self._focus.now_ms + self._ttl_ms if now.new else None
+        elif self._read(now) is not None and now.rewritten:
+            left = self._focus.now_ms + self._ttl_ms
         else:
-            self._read(now)
             assert now.old_expires is not None, "it was read"
             kept = now.old_expires[now.gone :]
             left = kept[0] if kept else (self._focus.now_ms + self._ttl_ms if now.new else None)

@@ -13,7 +13,8 @@ from ferryman._operator.cells.ahead import ReadAhead
 from ferryman._operator.cells.declare import VALUE, MapVariable
 from ferryman._operator.cells.expiry import Expiry
 from ferryman._operator.cells.focus import Focus
-from ferryman._operator.run import Misfit, to_list
+from ferryman._operator.cells.handed import Handed
+from ferryman._operator.run import Misfit
 from ferryman._state.tables import ALL_ROWS, EXPIRES, Changes, Entries
 from ferryman._state.words import one_array
 
@@ -46,6 +47,7 @@ class MapCell:
         self._ahead = ReadAhead(entries, keys)
         self._open: dict[int, _Now] = {}
         self.expiry = Expiry.of(variable, state, focus)
+        self._handed = Handed() if variable.record.mutable else None
         self._ttl_ms = variable.ttl_ms or 0
 
     # -- what the user calls ---------------------------------------------------------------------
@@ -60,36 +62,60 @@ class MapCell:
     def get(self, key: Tuple) -> Tuple | None:
         """Give the value of an entry; None if there is none."""
         now = self._now()
-        key = self._variable.key.checked(key, self._variable.name)
+        key = self._variable.key.subkey(key, self._variable.name)
+        return self._out(key, self._found(now, key))
+
+    def _found(self, now: _Now, key: Tuple) -> Tuple | None:
         if key in now.new:
             return now.new[key]
         if not now.looked:
             self._look(now, SMALL)
         if key not in now.stored and not now.whole:
             now.stored[key] = self._one(key)
+            self._begun(now)
         found = now.stored.get(key)
         return found[0] if found is not None else None
 
     def set(self, key: Tuple, value: Tuple) -> None:
         """Set an entry; what is there already is not read."""
-        checked = self._variable.record.checked(value, self._variable.name)
-        self._now().new[self._variable.key.checked(key, self._variable.name)] = checked
+        key = self._variable.key.subkey(key, self._variable.name)
+        self._now().new[key] = self._variable.record.taken(value, self._variable.name)
+        if self._handed is not None:
+            self._handed.written(self._focus.position, key)
         if self.expiry is not None:
             self.expiry.written()
 
     def remove(self, key: Tuple) -> None:
         """Remove an entry, if it is there."""
-        self._now().new[self._variable.key.checked(key, self._variable.name)] = None
+        key = self._variable.key.subkey(key, self._variable.name)
+        self._now().new[key] = None
+        if self._handed is not None:
+            self._handed.written(self._focus.position, key)
+
+    def _out(self, key: Tuple, value: Tuple | None) -> Tuple | None:
+        if self._handed is None or value is None:
+            return value
+        return self._handed.out(self._focus.position, key, value)  # type: ignore[no-any-return]
+
+    def mutated(self) -> int | None:
+        """Find a key with an entry that was handed out, changed in place, and not set."""
+        return self._handed.changed() if self._handed is not None else None
 
     def items(self) -> Iterator[tuple[Tuple, Tuple]]:
         """Give all entries, in the order of their keys as stored, new ones last."""
-        return iter(list(self._whole().items()))
+        found = list(self._whole().items())
+        if self._handed is not None:
+            for key, value in found:
+                self._out(key, value)
+        return iter(found)
 
     def clear(self) -> None:
         """Remove the key's map."""
         now = self._now()
         for key in self._whole():
             now.new[key] = None
+        if self._handed is not None:
+            self._handed.written(self._focus.position)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -126,6 +152,7 @@ class MapCell:
             return
         keys = self._variable.key.tuples([part.column(name) for name in self._variable.subkey])
         now.stored = dict(zip(keys, self._values(part), strict=True))
+        self._begun(now)
 
     def _values(self, part: pa.Table) -> list[tuple[Tuple, int | None] | None]:
         value = one_array(part.column(VALUE), part.schema.field(VALUE).type)
@@ -133,10 +160,16 @@ class MapCell:
         if self.expiry is None:
             return [(one, None) for one in values]
         now_ms = self._focus.now_ms
-        return [
-            (one, expires) if expires is not None and expires > now_ms else None
-            for one, expires in zip(values, to_list(part.column(EXPIRES)), strict=True)
-        ]
+        expires = part.column(EXPIRES).to_pylist()
+        return [(one, at) if at is None or at > now_ms else None for one, at in zip(values, expires, strict=True)]
+
+    def _begun(self, now: _Now) -> None:
+        """Let what was written before there was a time to live begin to live."""
+        if self.expiry is not None:
+            for key, one in now.stored.items():
+                if one is not None and one[1] is None and key not in now.new:
+                    now.new[key] = one[0]
+                    self.expiry.written()
 
     def _one(self, key: Tuple) -> tuple[Tuple, int | None] | None:
         columns = self._variable.key.columns([key], f"state {self._variable.name!r}: key field")

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ferryman._operator.cells.declare import ValueVariable
 from ferryman._operator.cells.expiry import Expiry
 from ferryman._operator.cells.focus import Focus
+from ferryman._operator.cells.handed import Handed
 from ferryman._operator.run import Misfit
 from ferryman._state.tables import EXPIRES
 from ferryman._state.words import one_array
@@ -26,7 +27,7 @@ class ValueCell:
         self._stored = one_array(state.column(variable.name), state.schema.field(variable.name).type)
         self._values = self._load(variable)
         # Values that could be changed in place are looked at again in the end.
-        self._handed: dict[int, Tuple] | None = {} if variable.record.mutable else None
+        self._handed = Handed() if variable.record.mutable else None
         self.expiry = Expiry.of(variable, state, focus)
         if self.expiry is not None:
             self._expires = self._stored.field(EXPIRES).to_pylist()
@@ -34,6 +35,12 @@ class ValueCell:
             for position, expires in enumerate(self._expires):
                 if expires is not None and expires <= focus.now_ms:
                     self._values[position] = None
+                elif expires is None and self._values[position] is not None:
+                    # What was written before there was a time to live begins to live now.
+                    focus.position = position
+                    self._expires[position] = self.expiry.written()
+                    focus.changed[position] = 1
+            focus.position = None
 
     def _load(self, variable: ValueVariable) -> list[Tuple | None]:
         record = variable.record
@@ -51,14 +58,16 @@ class ValueCell:
         """Give the key's value; None if it has none."""
         value: Tuple | None = self._values[self._focus.position]
         if self._handed is not None and value is not None:
-            self._handed[self._focus.position] = value
+            return self._handed.out(self._focus.position, 0, value)  # type: ignore[no-any-return]
         return value
 
     def update(self, value: Tuple) -> None:
         """Set the key's value."""
         focus = self._focus
         position = focus.position
-        self._values[position] = self._variable.record.checked(value, self._variable.name)
+        self._values[position] = self._variable.record.taken(value, self._variable.name)
+        if self._handed is not None:
+            self._handed.written(position)
         focus.changed[position] = 1
         if self.expiry is not None:
             self._expires[position] = self.expiry.written()
@@ -67,17 +76,15 @@ class ValueCell:
         """Remove the key's value."""
         position = self._focus.position
         self._values[position] = None
+        if self._handed is not None:
+            self._handed.written(position)
         self._focus.changed[position] = 1
         if self.expiry is not None:
             self._expires[position] = None
 
     def mutated(self) -> int | None:
         """Find a key whose value was handed out, changed in place, and not set."""
-        if not self._handed:
-            return None
-        kept = [position for position in self._handed if not self._focus.changed[position]]
-        found = self._variable.record.differs([self._handed[one] for one in kept], self._stored.take(pa.array(kept)))
-        return None if found is None else kept[found]
+        return self._handed.changed() if self._handed is not None else None
 
     def look_at_expired(self) -> None:
         """Take out the key's value if its time is over; else come back when it is."""

@@ -50,17 +50,20 @@ class Variables:
 
     def look_at_expired(self) -> None:
         """Take out what has expired by now, of the keys that were noted for it."""
-        for _, position, what in self._given.time.due:
+        for at, position, what in self._given.time.due:
             cell = self.cells.get(what)
             if cell is not None and cell.expiry is not None:
                 self.focus.position = position
                 cell.look_at_expired()
+            elif what and cell is None:
+                # Of a state that was given up.
+                self.focus.due[at, position, what] = False
         self.focus.position = None
 
     def mutated(self) -> tuple[str, int] | None:
         """Find a state and a key whose value was handed out and changed in place."""
         for name, cell in self.cells.items():
-            if isinstance(cell, ValueCell) and (position := cell.mutated()) is not None:
+            if (position := cell.mutated()) is not None:
                 return name, position
         return None
 

@@ -89,7 +89,7 @@ def _columns(frames: list[Any], names: list[str]) -> list[Any]:
     if all(list(frame.columns) == have for frame in frames):
         places = [have.index(name) if name in have else number for number, name in enumerate(names)]
         parts = [[frame._mgr.iget_values(place) for frame in frames] for place in places]
-        if all(isinstance(one, np.ndarray) for some in parts for one in some):
+        if all(isinstance(one, np.ndarray) and one.dtype == some[0].dtype for some in parts for one in some):
             return [np.concatenate(some) for some in parts]
     # Columns of pandas' own types, or frames that differ.
     whole = pd.concat(frames, ignore_index=True)

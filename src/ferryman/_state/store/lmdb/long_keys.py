@@ -14,11 +14,11 @@ from ferryman._state.compiled import Ints
 from ferryman._state.keys import Keys
 from ferryman._state.store import record_keys
 
-_LONGEST = 511
+LONGEST = 511
 _DIGEST = 32
-WHOLE = _LONGEST - record_keys.PREFIX - 1
+WHOLE = LONGEST - record_keys.PREFIX - 1
 # What a record keeps of a key that is cut.
-KEPT = _LONGEST - record_keys.PREFIX - _DIGEST
+KEPT = LONGEST - record_keys.PREFIX - _DIGEST
 
 
 def cut(key: bytes) -> bytes:
@@ -34,5 +34,5 @@ def records_of(keys: Keys, groups: Ints) -> tuple[list[bytes], list[bytes | None
         key = records[i][record_keys.PREFIX :]
         digest = hashlib.blake2b(key, digest_size=_DIGEST).digest()
         whole[i] = key
-        records[i] = records[i][: _LONGEST - _DIGEST] + digest
+        records[i] = records[i][: LONGEST - _DIGEST] + digest
     return records, whole

@@ -103,17 +103,22 @@ class LmdbStore:
                 # A long key is cut in its record, so a long bound only says where to begin looking.
                 stop = head + long_keys.cut(end)
                 exact = len(first) <= long_keys.KEPT and len(end) <= long_keys.KEPT
-                some = 0
+                mine: list[tuple[bytes, bytes]] = []
+                cut = False
                 more = cursor.set_range(head + long_keys.cut(first))
-                while more and some < limit:
+                while more and (len(mine) < limit or cut):
                     record = bytes(cursor.key())
                     if record >= stop and (exact or record[: len(stop)] != stop):
                         break
+                    # Records of keys that were cut are not in the order of the keys.
+                    cut = cut or len(record) == long_keys.LONGEST
                     if exact or first <= self._raw(record, cursor.value()) < end:
-                        index.append(number)
-                        found.append((record, bytes(cursor.value())))
-                        some += 1
+                        mine.append((record, bytes(cursor.value())))
                     more = cursor.next()
+                if cut:
+                    mine.sort(key=lambda one: self._raw(*one))
+                index += [number] * len(mine[:limit])
+                found += mine[:limit]
         return Ranges(np.array(index, np.int64), self._part(found))
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:

@@ -1,0 +1,33 @@
+"""Values that were handed out and could be changed in place: such a change is an error, and not a loss."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+
+class Handed:
+    """Remember values of nested types as they were when they were handed out."""
+
+    def __init__(self) -> None:
+        self._values: dict[Any, tuple[int, Any, Any]] = {}
+
+    def out(self, position: int, part: Any, value: Any) -> Any:
+        """Hand a value out: of a key, and of a part of its state."""
+        self._values[position, part] = (position, value, copy.deepcopy(value))
+        return value
+
+    def written(self, position: int, part: Any = None) -> None:
+        """Forget a value that was written; without a part, all of the key."""
+        if part is not None:
+            self._values.pop((position, part), None)
+        else:
+            for one in [one for one in self._values if one[0] == position]:
+                del self._values[one]
+
+    def changed(self) -> int | None:
+        """Find a key with a value that is not any more what was handed out."""
+        for position, value, before in self._values.values():
+            if value != before:
+                return position
+        return None
