@@ -27,7 +27,7 @@ from ferryman import (
     count,
 )
 from ferryman._log.verify import verify
-from ferryman.errors import InvalidConfiguration, OperatorFailed, StateMisused, StateSchemaChanged
+from ferryman.errors import InvalidConfiguration, OperatorFailed, OutputMismatch, StateMisused, StateSchemaChanged
 from ferryman.testing import Harness
 
 INPUT = "key string, x string"
@@ -68,6 +68,62 @@ def test_a_processor_with_nested_values() -> None:
         assert harness.epoch([("a", "")]) == [("a", "([], {}, None)")]
         assert harness.epoch([("a", ""), ("a", "")]) == [("a", "([1], {'k0': 1}, (0, 'b'))")]
         assert harness.epoch([("a", "")]) == [("a", "([1, 2], {'k0': 1, 'k1': 2}, (1, 'b'))")]
+
+
+class Keyed(StatefulProcessor):
+    def init(self, handle: Any) -> None:
+        self.at = handle.getMapState("at", "t timestamp, f float", "n long")
+        self.one = handle.getValueState("one", "n long, note string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        when = datetime.datetime(2024, 3, 1, tzinfo=datetime.timezone.utc)
+        for _ in rows:
+            before = self.at.getValue((when, 0.1))
+            self.at.updateValue((when, 0.1), [before.n + 1 if before else 1])
+        self.one.update([5, "x"])
+        yield Row(key=key[0], found=f"{[value.n for value in self.at.values()]} {self.one.get().note}")
+
+    def close(self) -> None:
+        pass
+
+
+def test_keys_are_compared_as_they_are_stored_and_values_have_names() -> None:
+    def build(stream: Any) -> Any:
+        return stream.groupBy("key").transformWithState(Keyed(), "key string, found string", "Update", "None")
+
+    with Harness(build, INPUT) as harness:
+        assert [harness.epoch([("a", ""), ("a", "")]) for _ in range(3)][-1] == [("a", "[6] x")]
+
+
+def test_a_state_called_like_the_key_is_refused_clearly() -> None:
+    class Clash(Nested):
+        def init(self, handle: Any) -> None:
+            self.xs = handle.getValueState("key", "n long")
+
+    def build(stream: Any) -> Any:
+        return stream.groupBy("key").transformWithState(Clash(), "key string, found string", "Update", "None")
+
+    with pytest.raises(InvalidConfiguration, match="keeps state called 'key', which is the name of a key column"):
+        Harness(build, INPUT)
+
+
+def test_pandas_frames_have_times_without_a_zone_and_dicts() -> None:
+    import pandas as pd
+
+    class Frames(Nested):
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+            frame = next(rows)
+            assert frame["t"].dt.tz is None
+            yield pd.DataFrame({"t": frame["t"], "m": [str(one) for one in frame["m"]], "n": [2**60 + 1]})
+
+    def build(stream: Any) -> Any:
+        return stream.groupBy("key").transformWithStateInPandas(
+            Frames(), "t timestamp, m string, n long", "Update", "None"
+        )
+
+    moment = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.timezone.utc)
+    with Harness(build, "key string, t timestamp, m map<string, int>") as harness:
+        assert harness.epoch([("a", moment, {"x": 1})]) == [(moment, "{'x': 1}", 2**60 + 1)]
 
 
 # -- keys of maps -----------------------------------------------------------------------------------
@@ -172,6 +228,15 @@ def test_a_key_that_was_cleared_begins_anew_even_if_a_call_is_waiting() -> None:
 
     kind = op(process, n=Value(int, 0), due=lambda self, key, at: None)
     assert run(kind, [("a", "clear")], [("a", "")]) == [[("a", "0")], [("a", "1")]]
+
+
+def test_numbers_are_not_cut_to_whole_ones() -> None:
+    def process(self: Any, key: Any, row: Any) -> Any:
+        self.n = 1.5
+        yield key, ""
+
+    with pytest.raises(OutputMismatch, match=r"'n' is declared as int64, and got 1\.5"):
+        run(op(process, n=Value(int, 0)), [("a", "")])
 
 
 def test_a_filter_that_was_only_asked_writes_nothing() -> None:

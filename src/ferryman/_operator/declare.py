@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ferryman._model.errors import InvalidConfiguration
-from ferryman._operator.states import State
+from ferryman._operator.states import PerInstance, State
 from ferryman._operator.value import Value
 from ferryman._state.evolve import Evolution
 
@@ -123,8 +123,9 @@ class Operator(Declared):
         own = self.__dict__
         for name, value in type(self).values().items():
             own[name] = value.fresh()
-        for name in type(self).states():
-            own[name].clear()
+        for name, state in type(self).states().items():
+            if not isinstance(state, PerInstance):
+                own[name].clear()
         own["_cleared"] = True
 
     def call_at(self, at: int) -> None:

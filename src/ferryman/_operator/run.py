@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -118,6 +119,8 @@ def key_values(columns: list[pa.Array]) -> list[Any]:
 def to_column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
     """Turn Python values into a column of the declared type, or say which value does not fit."""
     try:
+        if pa.types.is_integer(field.type):
+            _refuse_fractions(values, field, where)
         return pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError, ValueError):
         for position, value in enumerate(values):
@@ -126,6 +129,14 @@ def to_column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
             except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
                 raise Misfit(position, value, field, where) from error
         raise
+
+
+def _refuse_fractions(values: list[Any], field: pa.Field, where: str) -> None:
+    """Refuse numbers that Arrow would cut to whole ones."""
+    if {float, decimal.Decimal} & set(map(type, values)):
+        for position, value in enumerate(values):
+            if isinstance(value, (float, decimal.Decimal)) and value != int(value):
+                raise Misfit(position, value, field, where)
 
 
 class Misfit(Exception):

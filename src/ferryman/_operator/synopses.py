@@ -1,7 +1,7 @@
 """Declare synopses: state of a bounded size that answers with a known error, however much was put in.
 
 Sketches are Apache DataSketches' (the extra `sketches`). All are made of what was put in alone, so that a task that
-runs twice gives the same bytes; the sample draws from a generator that is seeded with the number of values seen.
+runs twice gives the same bytes; the sample draws by a hash of what came and when.
 """
 
 from __future__ import annotations
@@ -297,7 +297,8 @@ class _Sample:
         if len(self.values) < self._size:
             self.values.append(value)
             return
-        place = random.Random(self.seen).randrange(self.seen)
+        # Drawn by what came and when: another key that sees other values draws otherwise, the same task does not.
+        place = xxhash.xxh3_64_intdigest(f"{self.seen}:{value!r}".encode()) % self.seen
         if place < self._size:
             self.values[place] = value
 

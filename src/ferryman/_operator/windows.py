@@ -16,6 +16,8 @@ from ferryman._operator.cells import MapVariable, Variable
 from ferryman._operator.cells.maps import MapCell
 from ferryman._operator.states import Aggregating, State, record
 
+_BEGIN = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
 
 @dataclass(frozen=True, order=True)
 class Span:
@@ -118,6 +120,12 @@ def _above_0(name: str, value: int) -> int:
     return value
 
 
+def _ms(at: datetime.datetime) -> int:
+    """Give a time in whole milliseconds, cut and not rounded, as watermarks are; without a zone it is UTC."""
+    aware = at if at.tzinfo is not None else at.replace(tzinfo=datetime.timezone.utc)
+    return int((aware - _BEGIN) // datetime.timedelta(milliseconds=1))
+
+
 class WindowView:
     """The open windows of the key at hand."""
 
@@ -129,7 +137,7 @@ class WindowView:
 
     def add(self, at: int | datetime.datetime, value: Any) -> bool:
         """Add a value at a time; tell whether a window was still open for it."""
-        moment = round(at.timestamp() * 1000) if isinstance(at, datetime.datetime) else int(at)
+        moment = _ms(at) if isinstance(at, datetime.datetime) else int(at)
         accumulator = self._window.accumulator
         taken = False
         for span in self._window.spans(moment):

@@ -18,7 +18,7 @@ from ferryman._operator.arrow import ArrowRunner
 from ferryman._operator.cells import group_table, tables_of
 from ferryman._operator.declare import ArrowOperator, Declared, Operator
 from ferryman._operator.rows import RowRunner
-from ferryman._operator.sides import LATE, sided_schema
+from ferryman._operator.sides import LATE, SIDE, sided_schema
 from ferryman._operator.stateful import StatefulRunner
 from ferryman._operator.states import PerInstance
 from ferryman._operator.windows import Window
@@ -30,7 +30,7 @@ from ferryman._state import store as stores
 from ferryman._state.aggregates import Aggregate, compile_aggregates
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import DELETED
-from ferryman._state.tables import TableSpec
+from ferryman._state.tables import DUE_TIME, DUE_WHAT, EXPIRES, GROUP, POSITION, TableSpec
 
 if TYPE_CHECKING:
     pass
@@ -59,10 +59,11 @@ class KeyedStream:
                 if twice
                 else f"key_by got a column twice: {', '.join(columns)}. Name each once."
             )
-        taken = [name for name in have if name in (*ROUTING_COLUMNS, DELETED)]
+        reserved = (*ROUTING_COLUMNS, DELETED, SIDE, DUE_TIME, DUE_WHAT, POSITION, EXPIRES, GROUP, "_value", "_timers")
+        taken = [name for name in have if name in reserved]
         if taken:
             raise InvalidConfiguration(
-                f"the stream has a column {taken[0]!r}, a name Ferryman uses for routing. Rename the column."
+                f"the stream has a column {taken[0]!r}, a name Ferryman uses itself. Rename the column."
             )
         self.parent = parent
         self.names = columns
@@ -203,7 +204,7 @@ class KeyedStream:
             operator.dropped,
             sides,
         )
-        self._check(label, first.state)
+        self.check(label, first.state)
         return self.operated(spec, output, event_time=operator.event_time, broadcasts=broadcasts)
 
     def aggregate(self, name: str | None = None, **aggregates: Aggregate) -> Stream:
@@ -251,14 +252,15 @@ class KeyedStream:
     def _spec(
         self, label: str, needed: set[str] | None, state: pa.Schema, arrow: pa.Schema, runner: Any
     ) -> OperatorSpec:
-        self._check(label, state)
+        self.check(label, state)
         schema = self.parent.schema
         inputs = to_arrow(StructType([one for one in schema if needed is None or one.name in needed]))
         key = KeySchema(self.key)
         tables = (TableSpec(label, label, key, state, stores.choose(key, state)),)
         return OperatorSpec(label, key, inputs, tables, arrow, runner)
 
-    def _check(self, label: str, state: pa.Schema) -> None:
+    def check(self, label: str, state: pa.Schema) -> None:
+        """Refuse names that cannot be: of an operator, or of a state beside its key."""
         if not _NAME.fullmatch(label):
             raise InvalidConfiguration(
                 f"{label!r} cannot be an operator's name: it stands in file names. Use letters, digits, '_' and '.'."

@@ -6,8 +6,10 @@ import copy
 import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ferryman._operator.run import Misfit, to_column, to_list
@@ -35,11 +37,14 @@ class Record:
         The fields, as Arrow has them.
     load, dump
         For each field, how its Python values are made of Arrow's, and the other way round; None for as they are.
+    row
+        The kind of tuple that values are handed out as.
     """
 
     fields: tuple[pa.Field, ...]
     load: tuple[Convert | None, ...] = ()
     dump: tuple[Convert | None, ...] = ()
+    row: type[tuple[Any, ...]] = tuple
 
     @property
     def type(self) -> pa.DataType:
@@ -57,7 +62,8 @@ class Record:
         for number, convert in enumerate(self.load):
             if convert is not None:
                 lists[number] = [convert(one) for one in lists[number]]
-        return list(zip(*lists, strict=True))
+        rows = zip(*lists, strict=True)
+        return list(rows) if self.row is tuple else list(map(partial(tuple.__new__, self.row), rows))
 
     def columns(self, values: Sequence[tuple[Any, ...] | None], where: str) -> list[pa.Array]:
         """Make columns of tuples; None gives nulls. `Misfit` says which value does not fit its field."""
@@ -75,6 +81,8 @@ class Record:
     def taken(self, value: Any, name: str) -> tuple[Any, ...]:
         """Check a value and take it: what the user does to it afterwards is not the state's any more."""
         checked = self.checked(value, name)
+        if type(checked) is not self.row:
+            checked = tuple.__new__(self.row, checked)
         return copy.deepcopy(checked) if self.mutable else checked
 
     def subkey(self, key: Any, name: str) -> tuple[Any, ...]:
@@ -86,13 +94,27 @@ class Record:
                     f"state {name!r}: {value!r} cannot be a key, as {one.name!r} of {checked!r}. Leave such rows out, "
                     "or give them another value"
                 )
-            if isinstance(value, datetime.datetime) and value.tzinfo is None and getattr(one.type, "tz", None):
-                aware = value.replace(tzinfo=datetime.timezone.utc)
-                checked = (*checked[:number], aware, *checked[number + 1 :])
+            stored = self._as_stored(number, value)
+            if stored is not value:
+                checked = (*checked[:number], stored, *checked[number + 1 :])
         return checked
+
+    def _as_stored(self, number: int, value: Any) -> Any:
+        """Give a value as it comes back."""
+        kind = self.fields[number].type
+        load, dump = (side[number] if side else None for side in (self.load, self.dump))
+        if load is not None and dump is not None:
+            return load(dump(value))
+        if isinstance(value, datetime.datetime) and value.tzinfo is None and getattr(kind, "tz", None):
+            return value.replace(tzinfo=datetime.timezone.utc)
+        if pa.types.is_float32(kind) and isinstance(value, float):
+            return float(np.float32(value))
+        return bytes(value) if isinstance(value, bytearray) else value
 
     def checked(self, value: Any, name: str) -> tuple[Any, ...]:
         """Refuse what is not a tuple with a value for each field."""
+        if isinstance(value, list):
+            value = tuple(value)
         if isinstance(value, tuple) and len(value) == len(self.fields):
             return value
         names = ", ".join(f"{one.name} {one.type}" for one in self.fields)

@@ -13,6 +13,7 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowC
 from pyspark.sql.types import DataType, StructType
 
 from ferryman._operator.cells import ListVariable, MapVariable, Record, ValueVariable, Variable
+from ferryman._spark.processor.rows import row_class
 from ferryman._spark.schema import to_arrow
 
 Kind = Literal["value", "list", "map"]
@@ -52,7 +53,7 @@ def record_of(struct: StructType) -> Record:
     fields = tuple(to_arrow(struct))
     load = tuple(_converter(ArrowTableToRowsConversion._create_converter, one.dataType) for one in struct)
     dump = tuple(_dumper(field, one.dataType) for field, one in zip(fields, struct, strict=True))
-    return Record(fields, load, dump)
+    return Record(fields, load, dump, row_class(tuple(struct.names)))
 
 
 def _dumper(field: pa.Field, kind: DataType) -> Callable[[Any], Any] | None:

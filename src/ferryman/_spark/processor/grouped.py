@@ -130,6 +130,7 @@ class GroupedStream:
         declared = tuple(recorder.declared.values())
         keyed = self._keyed
         tables, due = tables_of(label, keyed.key, [one.variable() for one in declared], timers=mode != "none")
+        keyed.check(label, tables[0].state)
         arrow = to_arrow(output)
         start = None if initial is None else _initial(initial, keyed, label)
         runner = ProcessorRunner(
@@ -141,6 +142,7 @@ class GroupedStream:
             arrow,
             mode,
             start is not None,
+            _timezone(keyed),
         )
         time = TimeSpec((), None, due, mode == "eventtime")
         inputs = to_arrow(keyed.parent.schema)
@@ -164,6 +166,12 @@ def _checked(label: str, processor: Any, output_mode: str, time_mode: str) -> st
     if faults:
         raise InvalidConfiguration.of([f"operator {label!r}: {one}" for one in faults])
     return time_mode.lower()
+
+
+def _timezone(keyed: KeyedStream) -> str:
+    ferry = keyed.parent.ferry
+    zone = ferry.spark.conf.get("spark.sql.session.timeZone") if ferry is not None else None
+    return zone or "UTC"
 
 
 def _packed(processor: StatefulProcessor, label: str) -> bytes:

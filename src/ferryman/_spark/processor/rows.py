@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Row
 
 from ferryman._model.errors import OutputMismatch
@@ -74,12 +75,22 @@ def _by_name(row: Any, names: list[str], given: Given) -> tuple[Any, ...]:
     return tuple(values.get(name) for name in names)
 
 
-def output_frames(made: list[Any], schema: pa.Schema, given: Given) -> pa.Table:
+def to_frame(rows: pa.Table, timezone: str) -> pd.DataFrame:
+    """Make a pandas frame as Spark does: times without a zone, as the session's clock shows them; maps as dicts."""
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            local = pc.local_timestamp(rows.column(number).cast(pa.timestamp("us", timezone)))
+            rows = rows.set_column(number, field.name, local)
+    frame: pd.DataFrame = rows.to_pandas(coerce_temporal_nanoseconds=True, maps_as_pydicts="lossy")
+    return frame
+
+
+def output_frames(made: list[Any], schema: pa.Schema, given: Given, timezone: str = "UTC") -> pa.Table:
     """Make a table of the pandas frames a processor gave: by name, or by position where names are no strings."""
     frames = [_checked(frame, schema.names, given) for frame in made if len(frame)]
     if not frames:
         return schema.empty_table()
-    arrays = [_series(one, field) for one, field in zip(_columns(frames, schema.names), schema, strict=True)]
+    arrays = [_series(one, field, timezone) for one, field in zip(_columns(frames, schema.names), schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -111,9 +122,11 @@ def _checked(frame: Any, names: list[str], given: Given) -> Any:
     return frame
 
 
-def _series(values: Any, field: pa.Field) -> pa.Array:
+def _series(values: Any, field: pa.Field, timezone: str) -> pa.Array:
     try:
         array = pa.array(values, from_pandas=True)
+        if pa.types.is_timestamp(array.type) and array.type.tz is None and getattr(field.type, "tz", None):
+            array = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
         return array if array.type == field.type else array.cast(field.type)
     except (pa.ArrowException, TypeError, ValueError):
         # Objects of mixed or nested types go value by value, and the one that does not fit is named.

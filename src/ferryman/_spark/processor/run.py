@@ -20,7 +20,7 @@ from ferryman._operator.cells import Variables
 from ferryman._operator.run import Given, Made, Misfit, to_list
 from ferryman._spark.processor.declare import Declared
 from ferryman._spark.processor.handle import Handle
-from ferryman._spark.processor.rows import input_rows, output_frames, output_table
+from ferryman._spark.processor.rows import input_rows, output_frames, output_table, to_frame
 from ferryman._state.aggregates.kernels import frozen, group
 
 # The column that carries the rows of the initial state into the first epoch.
@@ -42,6 +42,7 @@ class ProcessorRunner:
     output: pa.Schema
     time_mode: str
     initial: bool = False
+    timezone: str = "UTC"
 
     def run(self, given: Given) -> Made:
         """Call the processor for every key that has rows, then for every timer that is due."""
@@ -68,7 +69,10 @@ class ProcessorRunner:
                 "value and pass it to `update`. The epoch was not committed."
             )
         try:
-            output = (output_frames if self.pandas else output_table)(made, self.output, given)
+            if self.pandas:
+                output = output_frames(made, self.output, given, self.timezone)
+            else:
+                output = output_table(made, self.output, given)
         except Misfit as misfit:
             raise misfit.named(given.operator, given.epoch, f"output row {misfit.position}") from misfit
         try:
@@ -122,7 +126,7 @@ class _Call:
         order = np.argsort(index[mask], kind="stable")
         positions = index[mask][order].tolist()
         table = table.take(pa.array(order))
-        frames = (table.slice(i, 1).to_pandas() for i in range(table.num_rows))
+        frames: Iterator[Any] = (to_frame(table.slice(i, 1), self._runner.timezone) for i in range(table.num_rows))
         for position, one in zip(positions, frames if self._runner.pandas else input_rows(table), strict=True):
             self._focus.position = position
             user.handleInitialState(self.keys[position], one, self._values)
@@ -144,7 +148,9 @@ class _Call:
         self._doing = "handleInputRows"
         table, positions, counts = self._grouped()
         focus, keys, values, handle = self._focus, self.keys, self._values, user.handleInputRows
-        rows: Iterator[Any] = _frames(table, counts) if self._runner.pandas else input_rows(table)
+        rows: Iterator[Any] = (
+            _frames(table, counts, self._runner.timezone) if self._runner.pandas else input_rows(table)
+        )
         for position, count in zip(positions, counts, strict=True):
             focus.position = position
             mine = islice(rows, 1 if self._runner.pandas else count)
@@ -187,9 +193,9 @@ class _Call:
         )
 
 
-def _frames(table: pa.Table, counts: list[int]) -> Iterator[Any]:
+def _frames(table: pa.Table, counts: list[int], timezone: str) -> Iterator[Any]:
     """Cut one pandas frame into one per key: converting once costs far less than converting each."""
-    whole = table.to_pandas()._mgr
+    whole = to_frame(table, timezone)._mgr
     indexes: dict[int, pd.RangeIndex] = {}
     begin = 0
     for count in counts:
