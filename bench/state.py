@@ -32,7 +32,7 @@ import pyarrow as pa
 
 import ferryman as fm
 from bench.processes import _megabytes, _status
-from bench.report import Progress, Result, _version, environment, result_of, show, spread
+from bench.report import Progress, Result, _cell, _version, environment, result_of, show, spread
 from ferryman._log.advance import advance
 from ferryman._log.checkpoint import Checkpoint, card_of
 from ferryman._log.directory import LocalDirectory
@@ -53,6 +53,9 @@ Ints = npt.NDArray[np.int64]
 BACKENDS = ("default", "columnar", "lmdb", "rocksdb")
 PARTS = ("types", "larger")
 ROOT = Path(__file__).resolve().parents[1]
+# The page that quotes a result, and where its figures stand.
+RESULT, PAGE = ROOT / "bench" / "results" / "state.json", ROOT / "docs" / "choosing-a-store.md"
+BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
 
 NOW_MS = 1_700_000_000_000
 MINUTE_MS = 60_000
@@ -62,7 +65,7 @@ POINT_KEYS, MULTI_KEYS, ROUNDS = 1_000, 10_000, 3
 INCREMENT = 100
 # The stores whose state may be larger than memory; its values, and how many epochs of them the memory would hold.
 OUTGROW = ("rocksdb",)
-OUTGROW_BYTES, EPOCHS_IN_LIMIT = 1_000, 256
+OUTGROW_BYTES, EPOCHS_IN_LIMIT = 1_000, 512
 # A limit on data counts address space, used or not. Without these, stacks, the pools of Arrow and OpenBLAS and what
 # malloc keeps for later take more of it than the state does.
 SPARING = {
@@ -449,9 +452,14 @@ def _spec(operator: type[Held], backend: str) -> task.OperatorSpec:
     return made.spec
 
 
+def default_stores(kind: Kind) -> set[str]:
+    """Name the stores that the tables of a type are in if a job is given none."""
+    return {one.backend for one in _spec(kind.operator, "default").tables}
+
+
 def can_hold(kind: Kind, backend: str) -> bool:
     """Tell whether a backend can hold all tables of a type, and is not another one by the name of default."""
-    chosen = {one.backend for one in _spec(kind.operator, "default").tables}
+    chosen = default_stores(kind)
     return len(chosen) > 1 if backend == "default" else backend != "columnar" or chosen == {"columnar"}
 
 
@@ -514,7 +522,6 @@ def measure(
     _check_homes(job)
     made = [made_rows(each, seed, given) for seed, each in enumerate(log)]
     _check_contents(job, chosen, made, made_rows(np.arange(keys), 0, given))
-    _close()
     warm = times[1:]
     return {
         "backends": {one.name: one.backend for one in job.spec.tables},
@@ -610,7 +617,8 @@ def _check_contents(job: OneJob, kind: Kind, log: list[pa.Table], last: pa.Table
             raise WrongState(f"key {key}: its state is {content!r}, and plain Python gives {plain!r}")
 
 
-def _close() -> None:
+def close_stores() -> None:
+    """Close all stores that tasks have open in this process."""
     for opened in task._stores.values():
         for store in opened.values():
             store.close()
@@ -636,7 +644,7 @@ def outgrow(
     chance = np.random.default_rng(0)
     starts = range(0, keys, rows)
     # In which epoch each key was written last: with that, what it holds can be told.
-    newest = np.zeros(keys, np.int32)
+    newest = np.zeros(keys, np.min_scalar_type(len(starts) + touches))
     seconds: dict[str, float] = {}
     for phase, epochs in (("fill", len(starts)), ("touch", touches)):
         say(phase)
@@ -658,7 +666,6 @@ def outgrow(
             if shown.column("key").to_pylist() != chosen.tolist() or shown.column("content").to_pylist() != contents:
                 raise WrongState(f"the state of a key from {start:,} on is not what its last row had")
     home_bytes = job.disk_bytes("first")
-    _close()
     return {
         "allowed_bytes": limit,
         "state_bytes": keys * (size + 8),
@@ -820,48 +827,52 @@ class Watch:
         return {**{name: round(mb, 1) for name, mb in whole.items()}, "phases": phases}
 
 
-def show_result(result: Result) -> None:
-    """Print a result as tables."""
-    measured = [
-        ({"type": kind, "store": backend}, one)
-        for kind, stores_of in result["types"].items()
-        for backend, one in stores_of.items()
-    ]
-    if measured:
-        keys = result["parameters"]["keys"]
-        show(
-            f"rows/s, {keys:,} keys",
+# -- what is shown -------------------------------------------------------------------------------
+
+
+def tables(result: Result) -> Iterator[tuple[str, list[Result]]]:
+    """Give a result as tables, each with its title."""
+    given = result["parameters"]
+    if result["types"]:
+        yield (
+            f"updates, rows/s; {given['keys']:,} keys, {given['rows']:,} rows an epoch",
             [
-                {
-                    **name,
-                    "updates": one["updates"]["rows_per_s"],
-                    "point lookup": one["reads"]["point_rows_per_s"],
-                    "multi-key lookup": one["reads"]["multi_rows_per_s"],
-                    "scan": one["reads"]["scan_rows_per_s"],
-                    "rows of the table": one["reads"]["rows"],
-                }
+                {"type": kind, **{store: _rate_of(kind, by_store, store) for store in BACKENDS}}
+                for kind, by_store in result["types"].items()
+            ],
+        )
+        measured = [
+            ({"type": kind, "store": store}, one)
+            for kind, by_store in result["types"].items()
+            for store, one in by_store.items()
+        ]
+        reads = {"one key": "point_rows_per_s", "many keys": "multi_rows_per_s", "scan": "scan_rows_per_s"}
+        yield (
+            "reads of the largest table, rows/s",
+            [
+                {**name, **{title: one["reads"][field] for title, field in reads.items()}, "rows": one["reads"]["rows"]}
                 for name, one in measured
             ],
         )
-        show(
-            "half of the key groups to another home, and checkpoints",
+        yield (
+            "half of the key groups to another home, and checkpoints: seconds and MB",
             [
                 {
                     **name,
-                    "from deltas s": one["moves"]["from_deltas_s"],
-                    "from snapshot s": one["moves"]["from_snapshot_s"],
-                    "merge s": one["moves"]["merge_s"],
-                    "return s": one["moves"]["return_s"],
-                    "full s": one["checkpoint"]["full_s"],
+                    "from deltas": one["moves"]["from_deltas_s"],
+                    "from snapshot": one["moves"]["from_snapshot_s"],
+                    "merge": one["moves"]["merge_s"],
+                    "return": one["moves"]["return_s"],
+                    "full": one["checkpoint"]["full_s"],
                     "full MB": one["checkpoint"]["full_bytes"] / 2**20,
-                    "1 % s": one["checkpoint"]["incremental_s"],
+                    "1 %": one["checkpoint"]["incremental_s"],
                     "1 % MB": one["checkpoint"]["incremental_bytes"] / 2**20,
                 }
                 for name, one in measured
             ],
         )
-        show(
-            "memory and disk, MB",
+        yield (
+            "memory of the process and disk of the home, MB",
             [
                 {
                     **name,
@@ -870,29 +881,36 @@ def show_result(result: Result) -> None:
                     "resident, updates": _phase(one, "updates", "rss"),
                     "peak anonymous": one["memory"]["peak_anon_mb"],
                     "peak resident": one["memory"]["peak_rss_mb"],
-                    "home on disk": one["home_bytes"] / 2**20,
+                    "home": one["home_bytes"] / 2**20,
                 }
                 for name, one in measured
             ],
         )
     if result["larger"]:
-        show(
-            "state larger than memory, MB",
+        yield (
+            "state larger than memory, MB and rows/s",
             [
                 {
-                    "store": backend,
+                    "store": store,
                     "allowed": one["allowed_bytes"] / 2**20,
                     "state": one["state_bytes"] / 2**20,
                     "peak of what is limited": one["memory"]["peak_data_mb"],
                     "peak anonymous": one["memory"]["peak_anon_mb"],
                     "peak resident": one["memory"]["peak_rss_mb"],
-                    "home on disk": one["home_bytes"] / 2**20,
-                    "fill rows/s": one["rows_per_s"]["fill"],
-                    "touch rows/s": one["rows_per_s"]["touch"],
+                    "home": one["home_bytes"] / 2**20,
+                    "fill": one["rows_per_s"]["fill"],
+                    "touch": one["rows_per_s"]["touch"],
                 }
-                for backend, one in result["larger"].items()
+                for store, one in result["larger"].items()
             ],
         )
+
+
+def _rate_of(kind: str, by_store: Result, store: str) -> object:
+    if store in by_store:
+        return by_store[store]["updates"]["rows_per_s"]
+    same = default_stores(TYPES[kind])
+    return f"= {same.pop()}" if store == "default" and len(same) == 1 else None
 
 
 def _phase(figures: Result, phase: str, what: str) -> float | None:
@@ -900,15 +918,44 @@ def _phase(figures: Result, phase: str, what: str) -> float | None:
     return found
 
 
+def show_result(result: Result) -> None:
+    """Print a result as tables."""
+    for title, rows in tables(result):
+        show(title, rows)
+
+
+def filled(page: str, result: Result) -> str:
+    """Put the tables of a result into a page, in the place of those it has."""
+    facts = result["environment"]
+    about = (
+        f"`{result['command']}`\n\nOn {facts['cores']} cores, Python {facts['python']}, {facts['at'][:10]}; the load "
+        f"before was {facts['load_before'][0]}.\n"
+    )
+    parts = [about, *(f"### {title[0].upper()}{title[1:]}\n\n{_markdown(rows)}" for title, rows in tables(result))]
+    before, rest = page.split(BEGIN)
+    return "".join([before, BEGIN, "\n", "\n".join(parts), "\n", END, rest.split(END)[1]])
+
+
+def _markdown(rows: list[Result]) -> str:
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *([_cell(one) for one in row.values()] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def main() -> None:
-    """Do what the parent asks of this process, and answer line by line."""
+    """Do what the parent asks, and answer line by line; asked nothing, renew the figures of the page."""
+    if len(sys.argv) == 1:
+        PAGE.write_text(filled(PAGE.read_text(), json.loads(RESULT.read_text())))
+        return
     order = json.loads(sys.argv[1])
 
     def say(phase: str, note: str = "") -> None:
         print(json.dumps({"phase": phase, "note": note}), flush=True)
 
     functions: dict[str, Callable[..., Result]] = {"measure": measure, "outgrow": outgrow}
-    result = functions[order["function"]](say, Path(order["place"]), **order["options"])
+    try:
+        result = functions[order["function"]](say, Path(order["place"]), **order["options"])
+    finally:
+        close_stores()
     print(json.dumps({"result": result}), flush=True)
 
 

@@ -10,24 +10,23 @@ class Handed:
     """Remember values of nested types as they were when they were handed out."""
 
     def __init__(self) -> None:
-        self._values: dict[Any, tuple[int, Any, Any]] = {}
+        self._values: dict[int, dict[Any, tuple[Any, Any]]] = {}
 
     def out(self, position: int, part: Any, value: Any) -> Any:
         """Hand a value out: of a key, and of a part of its state."""
-        self._values[position, part] = (position, value, copy.deepcopy(value))
+        self._values.setdefault(position, {})[part] = (value, copy.deepcopy(value))
         return value
 
     def written(self, position: int, part: Any = None) -> None:
         """Forget a value that was written; without a part, all of the key."""
-        if part is not None:
-            self._values.pop((position, part), None)
-        else:
-            for one in [one for one in self._values if one[0] == position]:
-                del self._values[one]
+        if part is None:
+            self._values.pop(position, None)
+        elif position in self._values:
+            self._values[position].pop(part, None)
 
     def changed(self) -> int | None:
         """Find a key with a value that is not any more what was handed out."""
-        for position, value, before in self._values.values():
-            if value != before:
+        for position, parts in self._values.items():
+            if any(value != before for value, before in parts.values()):
                 return position
         return None
