@@ -84,7 +84,9 @@ class Fading(StatefulProcessor):
                 self.value.update((row.n,))
                 self.list.appendValue((row.n,))
                 self.map.updateValue((row.n,), (row.n,))
-        found = (self.value.get(), list(self.list.get()), sorted(self.map.iterator()))
+        value = self.value.get()
+        entries = sorted((tuple(key), tuple(one)) for key, one in self.map.iterator())
+        found = (value and tuple(value), [tuple(one) for one in self.list.get()], entries)
         there = (self.value.exists(), self.list.exists(), self.map.exists())
         yield Row(sensor=key[0], n=row.n, found=str([found, there]))
 
