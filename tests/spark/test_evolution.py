@@ -83,7 +83,7 @@ def test_a_state_gains_widens_renames_and_drops(spark: Any, tmp_path: Path, fold
     ]
     write_snapshot(log, 3)
     assert verify(log).faults == ()
-    with pytest.raises(StateSchemaChanged, match="state 'n': int64 -> int32"):
+    with pytest.raises(StateSchemaChanged, match="'total' of 'Counts' was given up by an earlier start"):
         beside.on_ferryman(of(First))
 
 
