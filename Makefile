@@ -53,6 +53,8 @@ $(STAMP): pyproject.toml requirements.lock
 	@# The pip that comes with an older Python builds PySpark in a way it then complains about.
 	@$(PIP) install --upgrade pip
 	@$(PIP) install -c requirements.lock -e ".[$(EXTRAS)]"
+	@echo "Compiling Ferryman's inner loops"
+	@$(PY) -c "from ferryman._spark.daemon import warm; warm()"
 	@touch $@
 	@echo "Ready: $(VENV)/bin/ferryman"
 

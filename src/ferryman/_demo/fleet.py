@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FILE = "fleet.json"
 _PREFIX = "sensor-"
 # The fewest epochs of a run.
-_EPOCHS = 24
+_EPOCHS = 16
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,15 @@ class Fleet:
     def stream(self, spark: SparkSession) -> DataFrame:
         """Stream the readings at the fleet's rate, whether or not anybody is there to read them."""
         # A bound on an epoch, so that there is a middle to kill in even where a slow machine begins with a backlog.
-        return generator(spark, **self._options(), rows_per_epoch=math.ceil(self.rows / _EPOCHS))
+        per_epoch = math.ceil(self.rows / _EPOCHS)
+        return generator(spark, **self._options(), rate=self.rate, start=self.start, rows_per_epoch=per_epoch)
 
     def batch(self, spark: SparkSession) -> DataFrame:
-        """Read all readings at once, in the columns of `readings`."""
+        """Read all readings at once, in the columns of `readings`: what they are does not depend on when."""
         return readings(generated(spark, **self._options()), self.rooms)
 
     def _options(self) -> dict[str, Any]:
-        return {
-            "keys": self.sensors,
-            "rate": self.rate,
-            "rows": self.rows,
-            "seed": self.seed,
-            "start": self.start,
-            "key_prefix": _PREFIX,
-        }
+        return {"keys": self.sensors, "rows": self.rows, "seed": self.seed, "key_prefix": _PREFIX}
 
 
 def readings(rows: DataFrame, rooms: int) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from ferryman import session
@@ -24,4 +25,12 @@ def cores() -> int:
 def local_spark(app_name: str) -> SparkSession:
     """Start Spark in this process, with tasks that are run again when they fail."""
     # With plain local[n] a task has one attempt, and the query ends with the first worker that is killed.
-    return session(app_name, f"local[{cores()},4]", conf={"spark.driver.extraJavaOptions": _SHORT_RUN})
+    spark = session(app_name, f"local[{cores()},4]", conf={"spark.driver.extraJavaOptions": _SHORT_RUN})
+    threading.Thread(target=_wake, args=(spark,), name="ferryman-demo-wake", daemon=True).start()
+    return spark
+
+
+def _wake(spark: SparkSession) -> None:
+    """Have Python workers started while the session is still busy with plans: they take seconds to come up."""
+    rows = spark.range(0, cores(), 1, cores()).mapInArrow(lambda batches: batches, "id long")
+    rows.write.format("noop").mode("overwrite").save()

@@ -60,7 +60,7 @@ def _report(job: Job, channel: Channel, left: int) -> None:
                 output=one.output,
                 keys=keys,
                 duration_ms=one.duration_ms,
-                committed_at=(one.time_ms + one.duration_ms) / 1000,
+                committed_at=one.committed_ms / 1000,
             )
 
 

@@ -35,7 +35,11 @@ from ferryman._testing.faults import reach
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """Tell how an epoch went."""
+    """Tell how an epoch went.
+
+    `time_ms` is the epoch's own time, the same when it is redone after a kill; `committed_ms` is the clock's when
+    its manifest was written. Both in milliseconds since 1970.
+    """
 
     epoch: int
     batch: int
@@ -47,6 +51,7 @@ class EpochProgress:
     busy_ms: float
     delta_bytes: int
     time_ms: int
+    committed_ms: int
     watermark_ms: int | None
     operators: Mapping[str, Mapping[str, Any]]
 
@@ -181,6 +186,7 @@ class EpochRunner:
         )
         reach("before-manifest")
         self.checkpoint.commit(manifest)
+        committed_ms = time.time_ns() // 1_000_000
         self.latest = manifest
         for table in self._broadcasts.values():
             table.committed()
@@ -201,6 +207,7 @@ class EpochRunner:
             max((receipt["busy_ms"] for receipt in receipts), default=0.0),
             sum(ref.bytes for refs in tables.values() for ref in refs),
             time_ms,
+            committed_ms,
             manifest.watermarks.next_ms,
             {
                 name: {
