@@ -1,13 +1,12 @@
 """Compute what the stream should have found, as a plain Spark batch over the same rows, and compare.
 
-Run as `python -m ferryman._demo.check DIRECTORY`. Nothing of Ferryman takes part in the expected side: it is
-SQL over the generated rows, and it is ready before the supervisor says that the stream is. Compared with it, as
+The driver calls it when it has finished; `python -m ferryman._demo.check DIRECTORY` does it again at any time.
+Nothing of Ferryman takes part in the expected side: it is SQL over the generated rows. Compared with it, as
 multisets and bit for bit, are the rows that the sinks list and the state that the checkpoint holds.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -140,16 +139,18 @@ class Expected(NamedTuple):
 
 
 def main(out: Path) -> None:
-    """Ask all questions, and report each answer."""
-    # The stream goes first where there are not cores enough for both.
-    os.nice(10)
-    channel = Channel()
-    fleet = Fleet.load(out)
+    """Check a run of which no process is left."""
     spark = local_spark("ferryman-demo-check")
+    check(spark, out, Channel())
+    spark.stop()
+
+
+def check(spark: SparkSession, out: Path, channel: Channel) -> None:
+    """Ask all questions, and report each answer."""
+    fleet = Fleet.load(out)
     fleet.batch(spark).persist().createOrReplaceTempView("readings")
     spark.sql(_AVERAGES).persist().createOrReplaceTempView("expected_averages")
     expected = [Expected(spark.sql(one.rows).toArrow(), spark.sql(one.state).toArrow()) for one in QUESTIONS]
-    channel.wait()
     checkpoint = Checkpoint(directory(str(checkpoint_path(out))))
     for question, right in zip(QUESTIONS, expected, strict=True):
         try:
@@ -160,7 +161,6 @@ def main(out: Path) -> None:
             reason = str(error).strip().splitlines()[0]
             channel.say("answer", operator=question.operator, kind=question.kind, equal=False, error=reason)
     channel.say("checked", epochs=len(checkpoint.epochs()), snapshots=len(checkpoint.snapshots()))
-    spark.stop()
 
 
 def _answer(

@@ -67,14 +67,6 @@ class Child:
             return self._events.get(timeout=timeout_s)
         return None
 
-    def go_on(self) -> None:
-        """Tell it to go on, if it waits for that."""
-        assert self._process.stdin is not None, "stdin is a pipe"
-        # One that has ended is noticed by its last event.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(b"\n")
-            self._process.stdin.flush()
-
     def kill(self) -> list[int]:
         """Kill it and its JVM with SIGKILL, at once; return their ids when all below them is gone as well."""
         family = below(self.id)

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Channel:
-    """Take over stdout for events, hear the supervisor's one word, and end the process when the supervisor is gone.
+    """Take over stdout for events, and end the process when the supervisor is gone.
 
     Whatever else prints (Spark, Java, a Python worker) goes to stderr, which the supervisor keeps in a file.
     """
@@ -19,20 +19,15 @@ class Channel:
         # Not inheritable, so the end of the channel is the end of this process and not of the JVM below it.
         self._lines = os.fdopen(os.dup(1), "w", buffering=1)
         os.dup2(2, 1)
-        self._told = threading.Event()
-        threading.Thread(target=self._listen, name="ferryman-demo-supervisor", daemon=True).start()
+        threading.Thread(target=_end_with_supervisor, name="ferryman-demo-supervisor", daemon=True).start()
 
     def say(self, event: str, **facts: Any) -> None:
         """Send one event."""
         self._lines.write(json.dumps({"event": event, "at": time.time(), **facts}) + "\n")
 
-    def wait(self) -> None:
-        """Wait until the supervisor says to go on."""
-        self._told.wait()
 
-    def _listen(self) -> None:
-        # The supervisor writes one byte at the most: reading ends when it is gone, by whatever way. Not through
-        # sys.stdin, whose lock an ending interpreter would wait for.
-        while os.read(0, 1):
-            self._told.set()
-        os._exit(1)
+def _end_with_supervisor() -> None:
+    # The supervisor never writes: reading ends only when it is gone, by whatever way. Not through sys.stdin,
+    # whose lock an ending interpreter would wait for.
+    os.read(0, 1)
+    os._exit(1)

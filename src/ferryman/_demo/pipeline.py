@@ -1,4 +1,4 @@
-"""The driver of the demo: start the job on the demo's directory, report every epoch, stop when all is read.
+"""The driver of the demo: start the job on the demo's directory, report every epoch, stop when all is read, check.
 
 Run as `python -m ferryman._demo.pipeline DIRECTORY`. Killed and run again on the same directory it goes on
 from the checkpoint; it does not know, and need not, that it was ever killed.
@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ferryman import Ferry, Job
+from ferryman._demo.check import check
 from ferryman._demo.events import Channel
 from ferryman._demo.fleet import Fleet
 from ferryman._demo.local_spark import cores, local_spark
@@ -40,6 +41,7 @@ def main(out: Path) -> None:
     _report(job, channel, fleet.rows - committed)
     job.stop()
     channel.say("finished", keys=_keys(job))
+    check(spark, out, channel)
     spark.stop()
 
 

@@ -39,7 +39,6 @@ class Supervisor:
         self._out = out
         self._show = show
         self._child: Child | None = None
-        self._checker: Child | None = None
         self._drivers = 0
         # Short, as it also holds sockets, whose paths the system allows about 100 characters.
         self._scratch = Path(tempfile.mkdtemp(prefix="ferryman-"))
@@ -50,16 +49,13 @@ class Supervisor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for child in (self._child, self._checker):
-            if child is not None:
-                child.close()
+        if self._child is not None:
+            self._child.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def run(self, *, kills: bool) -> None:
         """Run the job from the first reading to the last."""
         self._start_driver("starting Spark")
-        # The expected side needs nothing of the stream: a process of its own computes it while the stream flows.
-        self._checker = self._begin("check", "check.log")
         if kills and self._until(lambda: self._is_due(_WORKER_AT, 3)):
             self._kill_worker()
             settled = self.history.epoch + 2
@@ -70,17 +66,20 @@ class Supervisor:
 
     def check(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Have everything computed anew, and give the answers per operator and what else was found."""
-        self._show.phase("checking: comparing with what plain Spark computes as a batch")
-        self._checker = child = self._checker or self._begin("check", "check.log")
-        child.go_on()
+        self._show.phase("checking: computing everything again with plain Spark, as a batch")
+        # A driver that has finished goes on with it: it has a session that is warm.
+        self._child = child = self._child or self._begin("check", "check.log")
         answers: list[dict[str, Any]] = []
         while (event := self._next(child))["event"] != "checked":
+            if event["event"] == "ended":
+                raise _unexpected(child)
             if event["event"] == "answer":
                 answers.append({name: value for name, value in event.items() if name not in ("event", "at")})
                 self._show.happened(f"compared {event['operator']}: {'equal' if event['equal'] else 'NOT EQUAL'}")
         found = {name: event[name] for name in ("epochs", "snapshots")}
-        self._finish(child)
-        self._checker = None
+        while self._next(child)["event"] != "ended":
+            pass
+        self._child = None
         return answers, found
 
     # -- steps -----------------------------------------------------------------------------------
@@ -180,22 +179,13 @@ class Supervisor:
                 self.history.finished = True
                 self.history.keys = event["keys"]
                 self._show.happened("every reading is processed; the job has stopped")
-                self._finish(child)
-                self._child = None
             case "ended":
                 raise _unexpected(child)
 
     def _next(self, child: Child) -> Event:
         while (event := child.event(0.1)) is None:
             self._show.update(self.history)
-        if event["event"] == "ended":
-            raise _unexpected(child)
         return event
-
-    def _finish(self, child: Child) -> None:
-        """Wait for the end of a child that has said its last word."""
-        while (event := child.event(0.1)) is None or event["event"] != "ended":
-            self._show.update(self.history)
 
 
 def _unexpected(child: Child) -> JobFailed:
