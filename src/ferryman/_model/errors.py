@@ -116,6 +116,14 @@ class PinningLost(FerrymanError):
     """The plan of an epoch does not have one partition per instance."""
 
 
+class InvalidPlan(FerrymanError):
+    """A reconfiguration that cannot be, or would change nothing."""
+
+
+class PlanUnderWay(FerrymanError):
+    """Another reconfiguration has not ended yet."""
+
+
 class JobFailed(FerrymanError):
     """A job ended with an error that is not Ferryman's own."""
 

@@ -1,0 +1,238 @@
+"""The migration of one plan as a pure state machine: told what happened, it says what is to be done.
+
+    prepare -> copy -> switch -> release -> done          aborted, from any phase before its switch commits
+
+A group's main copy at its new place is a convenience: the checkpoint has everything at any time, so whatever is lost
+on the way costs time and nothing else. What decides is the routing table that the manifest of an epoch commits.
+Before that commit a plan can be aborted and was never there; after it, it is done and only tidies up.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from ferryman._migrate.strategies import Strategy
+from ferryman._model.records import RoutingTable
+from ferryman._routing.planning import Move
+
+
+class Phase(enum.Enum):
+    """Where a migration stands."""
+
+    PREPARE = "prepare"
+    COPY = "copy"
+    SWITCH = "switch"
+    RELEASE = "release"
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+OVER = (Phase.DONE, Phase.ABORTED)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to become of a routing table, and how.
+
+    Attributes
+    ----------
+    before, after
+        The tables.
+    strategy
+        How to get from one to the other.
+    steps
+        The moves, in groups that switch together.
+    """
+
+    before: RoutingTable
+    after: RoutingTable
+    strategy: Strategy
+    steps: tuple[tuple[Move, ...], ...]
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """List all moves."""
+        return tuple(move for step in self.steps for move in step)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What an epoch is to look like.
+
+    Attributes
+    ----------
+    table
+        Who owns what in it.
+    held
+        The groups whose rows are kept for later.
+    """
+
+    table: RoutingTable
+    held: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Migration:
+    """Where a plan stands.
+
+    Attributes
+    ----------
+    plan
+        The plan.
+    phase
+        The phase it is in.
+    table
+        The routing table of the newest committed epoch.
+    step
+        The step under way.
+    prepared
+        Whether the layouts to come are ready.
+    arrived
+        The groups that need not be waited for any more: their main is at its new place, or it cannot be had and will
+        be rebuilt there.
+    running
+        The layout of the epoch under way, if one is.
+    aborting
+        Whether somebody asked to give up.
+    reason
+        Why it was given up.
+    """
+
+    plan: Plan
+    phase: Phase
+    table: RoutingTable
+    step: int = 0
+    prepared: bool = False
+    arrived: frozenset[int] = frozenset()
+    running: Layout | None = None
+    aborting: bool = False
+    reason: str = ""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Migration:
+        """Begin a plan."""
+        return cls(plan, Phase.PREPARE, plan.before)
+
+    # -- what is to be done ------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return self.phase in OVER
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether no epoch may begin."""
+        return self.phase is Phase.COPY and self.plan.strategy.waits == "everything"
+
+    def to_copy(self) -> tuple[Move, ...]:
+        """List the moves whose state is to be copied now."""
+        if self.phase is Phase.COPY or (self.phase is Phase.RELEASE and self.plan.strategy.switches_first):
+            return tuple(move for move in self._moving() if move.group not in self.arrived)
+        return ()
+
+    def to_release(self) -> tuple[Move, ...]:
+        """List the moves whose old main copy is of no use any more."""
+        return tuple(move for step in self.plan.steps[: self.step] for move in step)
+
+    def layout(self) -> Layout:
+        """Give the layout of the epoch that is about to begin."""
+        if self.phase is Phase.SWITCH:
+            switched = self._with_step()
+            if self.plan.strategy.switches_first:
+                return Layout(switched, self._missing())
+            return Layout(switched)
+        if self.phase is Phase.COPY and self.plan.strategy.waits == "moving":
+            return Layout(self.table, frozenset(move.group for move in self._moving()))
+        if self.phase is Phase.RELEASE and self.plan.strategy.switches_first:
+            return Layout(self.table, self._missing())
+        return Layout(self.table)
+
+    # -- what happened -----------------------------------------------------------------------------
+
+    def on_prepared(self) -> Migration:
+        """Learn that the layouts to come are ready."""
+        return replace(self, prepared=True)._settled()
+
+    def on_arrived(self, group: int) -> Migration:
+        """Learn that a group's main is at its new place; or that it will be rebuilt there from the checkpoint."""
+        if self.over:
+            return self
+        return replace(self, arrived=self.arrived | {group})._settled()
+
+    def on_lost(self, groups: frozenset[int]) -> Migration:
+        """Learn that copies that had arrived are gone with their host; make them again unless it is too late."""
+        if self.over or self.phase is Phase.RELEASE:
+            return self
+        return replace(self, arrived=self.arrived - groups)._settled()
+
+    def on_failed(self, group: int, reason: str) -> Migration:
+        """Give up, as a group cannot be copied; where it has switched already it is rebuilt from the checkpoint."""
+        if self.phase is Phase.RELEASE:
+            return self.on_arrived(group)
+        return self.on_abort(reason)
+
+    def on_abort(self, reason: str) -> Migration:
+        """Give up, if there still is something to give up."""
+        if self.over or self.phase is Phase.RELEASE:
+            return self
+        return replace(self, aborting=True, reason=reason)._settled()
+
+    def on_begin(self) -> Migration:
+        """Learn that an epoch begins, with what `layout` says."""
+        return replace(self, running=self.layout())
+
+    def on_ended(self, *, committed: bool) -> Migration:
+        """Learn that the epoch under way was committed, or that it failed."""
+        assert self.running is not None, "an epoch ends after it began"
+        table = self.running.table if committed else self.table
+        switched = table.version != self.table.version
+        ended = replace(self, running=None, table=table)
+        if switched:
+            ended = replace(ended, step=self.step + 1, phase=ended._after_switch(self.step + 1))
+        return ended._settled()
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _after_switch(self, step: int) -> Phase:
+        return Phase.RELEASE if step == len(self.plan.steps) else Phase.COPY
+
+    def _settled(self) -> Migration:
+        """Go on as far as what has happened allows."""
+        if self.over:
+            return self
+        switching = self.running is not None and self.running.table.version != self.table.version
+        if self.aborting and self.phase is not Phase.RELEASE:
+            # The epoch under way decides: what it commits cannot be taken back.
+            return self if switching else replace(self, phase=Phase.ABORTED)
+        if self.phase is Phase.PREPARE and self.prepared:
+            return replace(self, phase=Phase.SWITCH if self.plan.strategy.switches_first else Phase.COPY)._settled()
+        later = self.plan.strategy.switches_first
+        if self.phase is Phase.COPY and not self._missing():
+            return replace(self, phase=Phase.SWITCH)
+        if self.phase is Phase.SWITCH and not later and self._missing() and self.running is None:
+            # An epoch that begins now would still be right, only slower: better to copy anew.
+            return replace(self, phase=Phase.COPY)
+        if self.phase is Phase.RELEASE and not (later and self._missing()) and self.running is None:
+            return replace(self, phase=Phase.DONE)
+        return self
+
+    def _moving(self) -> tuple[Move, ...]:
+        """List the moves of the step under way; after the last, all."""
+        return self.plan.steps[self.step] if self.step < len(self.plan.steps) else self.plan.moves
+
+    def _missing(self) -> frozenset[int]:
+        return frozenset(move.group for move in self._moving()) - self.arrived
+
+    def _with_step(self) -> RoutingTable:
+        """Give the table after the step under way; after the last it is the plan's own."""
+        last = self.step + 1 == len(self.plan.steps)
+        if last:
+            return replace(self.plan.after, version=self.table.version + 1)
+        owner = list(self.table.owner)
+        for move in self.plan.steps[self.step]:
+            owner[move.group] = move.target
+        # Between two numbers of instances there are as many as in the larger.
+        instances = max(self.plan.before.instances, self.plan.after.instances)
+        return RoutingTable(self.table.version + 1, instances, tuple(owner))

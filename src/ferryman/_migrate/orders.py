@@ -1,0 +1,91 @@
+"""Which group is copied first. Each order takes what is known of the groups and gives them in order; ties by id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """What is known of a group that is to be copied.
+
+    Attributes
+    ----------
+    group
+        Its number.
+    bytes
+        The size of its state.
+    backlog
+        How many of its rows wait to be processed.
+    arrived
+        When the first of them came, in seconds; infinity if none has.
+    demanded
+        When the new owner first asked for it, in seconds; infinity if it has not.
+    copy_s, work_s
+        How long it takes to copy it, and to process its backlog.
+    """
+
+    group: int
+    bytes: int = 0
+    backlog: int = 0
+    arrived: float = float("inf")
+    demanded: float = float("inf")
+    copy_s: float = 0.0
+    work_s: float = 0.0
+
+
+Order = Callable[[Iterable[Cargo]], list[Cargo]]
+
+
+def by_id(cargo: Iterable[Cargo]) -> list[Cargo]:
+    """Go by number: what a controller does that knows nothing."""
+    return sorted(cargo, key=lambda one: one.group)
+
+
+def by_arrival(cargo: Iterable[Cargo]) -> list[Cargo]:
+    """Go by whose row has waited longest: the first row waits least."""
+    return sorted(cargo, key=lambda one: (one.arrived, one.group))
+
+
+def by_size(cargo: Iterable[Cargo]) -> list[Cargo]:
+    """Send the smallest first."""
+    return sorted(cargo, key=lambda one: (one.bytes, one.group))
+
+
+def by_backlog(cargo: Iterable[Cargo]) -> list[Cargo]:
+    """Send what frees most rows per byte first: the mean row waits least (Smith's rule)."""
+    return sorted(cargo, key=lambda one: (-one.backlog / max(one.bytes, 1), one.group))
+
+
+def johnson(cargo: Iterable[Cargo]) -> list[Cargo]:
+    """Keep the new owner busy while more is on its way: the last row is done soonest (Johnson's rule).
+
+    Copying and processing are a flow shop of two machines: first what is copied faster than processed, by the time of
+    the copy; then the rest, by the time of its processing, longest first.
+
+    Examples
+    --------
+    >>> some = [Cargo(0, copy_s=5, work_s=1), Cargo(1, copy_s=1, work_s=3), Cargo(2, copy_s=4, work_s=2)]
+    >>> [one.group for one in johnson(some)]
+    [1, 2, 0]
+    """
+    return sorted(
+        cargo,
+        key=lambda one: (0, one.copy_s, one.group) if one.copy_s < one.work_s else (1, -one.work_s, one.group),
+    )
+
+
+def demand(cargo: Iterable[Cargo]) -> list[Cargo]:
+    """Send what the new owner asked for, in the order it asked; then the rest."""
+    return sorted(cargo, key=lambda one: (one.demanded, one.group))
+
+
+ORDERS: dict[str, Order] = {
+    "by_id": by_id,
+    "arrival": by_arrival,
+    "size": by_size,
+    "backlog": by_backlog,
+    "johnson": johnson,
+    "demand": demand,
+}

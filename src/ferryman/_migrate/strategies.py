@@ -1,0 +1,106 @@
+"""The known ways to move state, as values: they differ in what waits, when the routing changes, and in how many steps.
+
+One engine runs them all, with one transport, so that a comparison compares protocols and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from ferryman._model.errors import InvalidPlan
+from ferryman._routing.planning import Move
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Say how a plan is carried out.
+
+    Attributes
+    ----------
+    name
+        What users call it.
+    waits
+        Whose rows are held back while state is on its way: nobody's, those of the groups that are moving, or all.
+    switches_first
+        Whether the new owner takes over before the state has come; else after.
+    steps
+        What moves together: everything, one group, or as many as there are pairs of instances that are free.
+    order
+        Which group is copied first, a name of `orders`.
+    """
+
+    name: str
+    waits: Literal["nothing", "moving", "everything"]
+    switches_first: bool = False
+    steps: Literal["all", "one", "matching"] = "all"
+    order: str = "by_id"
+
+
+STRATEGIES = {
+    one.name: one
+    for one in (
+        Strategy("stop_restart", "everything"),
+        Strategy("pause_resume", "moving"),
+        Strategy("fluid", "moving", steps="one"),
+        Strategy("batched", "moving", steps="matching"),
+        Strategy("replicate", "nothing"),
+        Strategy("fetch", "moving", switches_first=True, order="demand"),
+        Strategy("push", "moving", switches_first=True, order="johnson"),
+        Strategy("live", "nothing", order="johnson"),
+    )
+}
+
+
+def strategy(name: str) -> Strategy:
+    """Find a strategy by name."""
+    if name not in STRATEGIES:
+        raise InvalidPlan(f"strategy={name!r}: give one of {', '.join(STRATEGIES)}.")
+    return STRATEGIES[name]
+
+
+def steps_of(moves: Iterable[Move], strategy: Strategy) -> tuple[tuple[Move, ...], ...]:
+    """Divide moves into the steps of a strategy.
+
+    Examples
+    --------
+    >>> some = [Move(0, 0, 2), Move(1, 0, 2), Move(2, 1, 3)]
+    >>> [[move.group for move in step] for step in steps_of(some, STRATEGIES["batched"])]
+    [[0, 2], [1]]
+    """
+    left = list(moves)
+    if strategy.steps == "all":
+        return (tuple(left),)
+    if strategy.steps == "one":
+        return tuple((move,) for move in left)
+    steps = []
+    while left:
+        step = matching(left)
+        steps.append(tuple(step))
+        left = [move for move in left if move not in step]
+    return tuple(steps)
+
+
+def matching(moves: list[Move]) -> list[Move]:
+    """Choose as many moves as can go at once with no instance sending or receiving two.
+
+    A maximum matching between sources and targets, by augmenting paths.
+    """
+    by_source: dict[int, list[Move]] = {}
+    for move in moves:
+        by_source.setdefault(move.source, []).append(move)
+    chosen: dict[int, Move] = {}
+
+    def place(source: int, tried: set[int]) -> bool:
+        for move in by_source[source]:
+            if move.target not in tried:
+                tried.add(move.target)
+                if move.target not in chosen or place(chosen[move.target].source, tried):
+                    chosen[move.target] = move
+                    return True
+        return False
+
+    for source in by_source:
+        place(source, set())
+    return sorted(chosen.values())

@@ -1,0 +1,129 @@
+"""The migration machine: all interleavings of a small world, random ones of larger worlds, under every strategy."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from migration_world import World, table
+
+from ferryman._migrate.machine import Migration, Phase, Plan
+from ferryman._migrate.strategies import STRATEGIES, Strategy, matching, steps_of, strategy
+from ferryman._model.errors import InvalidPlan
+from ferryman._model.records import RoutingTable
+from ferryman._routing.planning import Move, moves
+
+EVERY = pytest.mark.parametrize("how", STRATEGIES.values(), ids=list(STRATEGIES))
+
+
+def plan(before: RoutingTable, after: RoutingTable, how: Strategy) -> Plan:
+    return Plan(before, after, how, steps_of(moves(before, after), how))
+
+
+@EVERY
+@pytest.mark.parametrize("after", [table(3, 1, 2), table(3, 2, 2), table(1, 0, 0)], ids=["apart", "together", "fewer"])
+def test_all_interleavings_with_a_crash_and_an_abort(how: Strategy, after: RoutingTable) -> None:
+    before = table(2, 0, 1) if after.instances == 1 else table(3, 0, 1)
+    seen: set[World] = set()
+    todo = [World.of(Migration.of(plan(before, after, how)))]
+    ends: set[Phase] = set()
+    while todo:
+        world = todo.pop()
+        if world in seen:
+            continue
+        seen.add(world)
+        world.check()
+        if world.machine.over:
+            ends.add(world.machine.phase)
+        end = world.settled()
+        assert not any(end.held), "rows that are never processed"
+        todo += world.next(last_epoch=5).values()
+    assert ends == {Phase.DONE, Phase.ABORTED}
+    assert len(seen) > 100
+
+
+@EVERY
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_random_interleavings_of_larger_worlds(how: Strategy, data: st.DataObject) -> None:
+    groups = data.draw(st.integers(2, 10))
+    a, b = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
+    before = table(a, *data.draw(st.lists(st.integers(0, a - 1), min_size=groups, max_size=groups)))
+    after = table(b, *data.draw(st.lists(st.integers(0, b - 1), min_size=groups, max_size=groups)))
+    if not moves(before, after):
+        return
+    world = World.of(Migration.of(plan(before, after, how)), crashes=3, aborts=1)
+    while choices := world.next(last_epoch=40):
+        usual = [name for name in choices if not name.startswith(("failed", "abort", "host", "driver", "epoch"))]
+        names = sorted(choices) if data.draw(st.integers(0, 9)) == 0 or not usual else sorted(usual)
+        world = choices[data.draw(st.sampled_from(names))]
+        world.check()
+        if world.epoch >= 40:
+            break
+    assert not any(world.settled().held)
+
+
+@EVERY
+def test_with_no_trouble_every_strategy_ends_done(how: Strategy) -> None:
+    before, after = RoutingTable.even(4, 12, 2), RoutingTable.even(4, 12, 4)
+    end = World.of(Migration.of(plan(before, after, how))).settled()
+
+    assert end.machine.table.owner == after.owner
+    assert end.machine.table.version > 4
+
+
+def test_live_never_holds_a_row_and_never_stops() -> None:
+    before, after = table(2, 0, 0, 1), table(2, 1, 0, 1)
+    machine = Migration.of(plan(before, after, strategy("live"))).on_prepared()
+
+    assert machine.to_copy() == (Move(0, 0, 1),)
+    assert machine.layout().held == frozenset()
+    assert machine.layout().table == before
+    machine = machine.on_arrived(0)
+    assert machine.layout().table.owner == after.owner
+    machine = machine.on_begin().on_ended(committed=True)
+    assert machine.phase is Phase.DONE
+    assert machine.to_release() == (Move(0, 0, 1),)
+
+
+def test_push_switches_at_once_and_holds_what_has_not_come() -> None:
+    before, after = table(2, 0, 0), table(2, 1, 1)
+    machine = Migration.of(plan(before, after, strategy("push"))).on_prepared().on_begin()
+
+    assert machine.running is not None
+    assert machine.running.table.owner == (1, 1)
+    assert machine.running.held == {0, 1}
+    machine = machine.on_ended(committed=True).on_arrived(1)
+    assert machine.layout().held == {0}
+    assert machine.on_abort("too late").phase is Phase.RELEASE
+    assert machine.on_arrived(0).phase is Phase.DONE
+
+
+def test_an_abort_while_the_switch_is_under_way_is_decided_by_the_commit() -> None:
+    before, after = table(2, 0), table(2, 1)
+    switching = Migration.of(plan(before, after, strategy("live"))).on_prepared().on_arrived(0).on_begin()
+
+    asked = switching.on_abort("asked")
+    assert not asked.over
+    assert asked.on_ended(committed=True).phase is Phase.DONE
+    assert asked.on_ended(committed=False).phase is Phase.ABORTED
+    assert asked.on_ended(committed=False).table == before
+
+
+def test_a_strategy_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InvalidPlan, match="stop_restart, pause_resume"):
+        strategy("teleport")
+
+
+@given(st.lists(st.builds(Move, st.integers(0, 50), st.integers(0, 3), st.integers(4, 7)), unique_by=lambda m: m.group))
+def test_a_matching_is_one_and_the_largest(some: list[Move]) -> None:
+    chosen = matching(sorted(some))
+
+    assert len({move.source for move in chosen}) == len({move.target for move in chosen}) == len(chosen)
+    best = 0
+    pairs = sorted({(move.source, move.target) for move in some})
+    for mask in range(1 << min(len(pairs), 12)):
+        one = [pair for place, pair in enumerate(pairs[:12]) if mask >> place & 1]
+        if len({a for a, _ in one}) == len({b for _, b in one}) == len(one):
+            best = max(best, len(one))
+    assert len(chosen) >= best
