@@ -124,6 +124,10 @@ class PlanUnderWay(FerrymanError):
     """Another reconfiguration has not ended yet."""
 
 
+class PeerFailed(FerrymanError):
+    """A state host that is not there, refuses, stalls or sends what it should not."""
+
+
 class JobFailed(FerrymanError):
     """A job ended with an error that is not Ferryman's own."""
 

@@ -25,9 +25,11 @@ from ferryman._log.agreement import read_offsets
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import PinningLost
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._routing.planning import rescaled
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.plan import EPOCH_CONF, Planner
+from ferryman._spark.reconfigure import Reconfigurer
 from ferryman._spark.stream import Output
 from ferryman._spark.task import Control
 from ferryman._testing.faults import reach
@@ -73,6 +75,7 @@ class EpochRunner:
         self.latest = checkpoint.latest()
         self._card = card
         self._planner = planner
+        self.changes = Reconfigurer(planner, checkpoint)
         self._outputs = outputs
         self._labels = _labels(outputs)
         self._fsync = fsync
@@ -136,7 +139,16 @@ class EpochRunner:
             self._tell_sinks(self.latest)
 
     def run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
-        """Run and commit the next epoch."""
+        """Run and commit the next epoch, in the layout that is its own."""
+        self._planner = self.changes.begin()
+        before = self.latest
+        try:
+            return self._run(source, batch, silent=silent, time_ms=time_ms)
+        finally:
+            self.changes.ended(self._planner, self.next - 1, committed=self.latest is not before)
+            self._planner = self.changes.planner
+
+    def _run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         began = time.perf_counter()
         epoch = self.next
         # A clock that is set back does not take anything back.
@@ -193,6 +205,7 @@ class EpochRunner:
         for name in self._next_due:
             times = [one["next_due"] for one in receipts if one["operator"] == name and one["next_due"] is not None]
             self._next_due[name] = min(times, default=None)
+        self.changes.count(receipts)
         reach("after-manifest")
         self._tell_sinks(manifest)
         duration = (time.perf_counter() - began) * 1000
@@ -350,7 +363,7 @@ def routing_for(latest: Manifest | None, groups: int, instances: int) -> Routing
         return RoutingTable.even(1, groups, instances)
     if latest.routing.instances == instances:
         return latest.routing
-    return RoutingTable.even(latest.routing.version + 1, groups, instances)
+    return rescaled(latest.routing, instances)
 
 
 def _labels(outputs: Sequence[Output]) -> list[str]:

@@ -136,8 +136,8 @@ class Ferry:
         outputs
             What `Stream.write` gave, one or several.
         instances
-            Parallel instances of every operator; the session's default parallelism if left out. It may
-            differ from the last start: key groups move.
+            Parallel instances of every operator. It may differ from the last start: key groups move. If left
+            out, what the job last had; at first, the session's default parallelism.
         trigger
             As for Spark's `DataStreamWriter.trigger`, for example {"processingTime": "1 second"} or
             {"availableNow": True}; epochs follow each other at once if left out.
@@ -220,7 +220,9 @@ class Ferry:
         }
         card = checkpoint.card()
         groups = card.groups if card else self._groups or GROUPS
-        parallel = instances if instances is not None else min(self.spark.sparkContext.defaultParallelism, groups)
+        latest = checkpoint.latest() if card else None
+        usual = latest.routing.instances if latest else min(self.spark.sparkContext.defaultParallelism, groups)
+        parallel = usual if instances is None else instances
         if parallel > groups:
             raise InvalidConfiguration(
                 f"instances={parallel!r}: the job has {groups} key groups, and an instance owns one at the least. Give "

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -18,10 +18,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ferryman._log.agreement import batch_time
 from ferryman._log.lock import CheckpointLock
-from ferryman._model.errors import CheckpointUnwritable, FerrymanError, InvalidConfiguration, JobFailed, from_text
+from ferryman._model.errors import (
+    CheckpointUnwritable,
+    FerrymanError,
+    InvalidConfiguration,
+    InvalidPlan,
+    JobFailed,
+    from_text,
+)
+from ferryman._model.records import RoutingTable
+from ferryman._routing.planning import moved, rebalanced, rescaled
 from ferryman._spark.background import Background
 from ferryman._spark.epoch import EpochProgress, EpochRunner
 from ferryman._spark.home import home
+from ferryman._spark.reconfigure import Preview, Reconfiguration
 from ferryman._spark.state import StateView
 from ferryman._spark.stream import Source
 
@@ -34,6 +44,9 @@ _SHORTEST_S = 0.05
 _LONGEST_S = 60.0
 # A timer may set another one that is due at once, but not for ever.
 _MOST_LAST_EPOCHS = 100
+
+
+_Choice = Callable[[RoutingTable, list[float]], RoutingTable]
 
 
 class _Stopping(Exception):
@@ -75,6 +88,7 @@ class Job:
         self._failure: BaseException | None = None
         self._last_epoch_at = time.monotonic()
         self._silent_session = spark.newSession()
+        runner.changes.wake = self._wake
         self._query = self._begin(trigger)
         self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
         if not self._once:
@@ -177,7 +191,7 @@ class Job:
         due = self._runner.due_by_clock()
         if due is not None:
             left = min(left, (due - _now_ms()) / 1000)
-        if self._runner.due_by_watermark():
+        if self._runner.due_by_watermark() or self._runner.changes.wants_epoch:
             left = 0.0
         return min(max(left, _SHORTEST_S), _LONGEST_S)
 
@@ -243,6 +257,79 @@ class Job:
         """Look into an operator's state as of the newest committed epoch."""
         return StateView(self._spark, self._runner.checkpoint, operator, self.epoch)
 
+    # -- reconfiguration ---------------------------------------------------------------------------
+
+    def rescale(self, instances: int) -> Reconfiguration:
+        """Change the number of instances while the stream flows.
+
+        The new layout is prepared in the background; the epoch after that is the first to use it. Only as many key
+        groups move as an even spread needs, by the rows that each had of late.
+
+        Examples
+        --------
+        >>> job.rescale(8).wait()  # doctest: +SKIP
+        True
+        """
+        return self._request("rescale", self._to_instances(instances))
+
+    def move(self, groups: int | Iterable[int], to: int) -> Reconfiguration:
+        """Give key groups to an instance while the stream flows."""
+        return self._request("move", _to_instance(groups, to))
+
+    def rebalance(self) -> Reconfiguration:
+        """Even out the load of the instances while the stream flows, by the rows that each key group had of late."""
+        return self._request("rebalance", _to_balance)
+
+    def plan(
+        self, instances: int | None = None, *, groups: int | Iterable[int] | None = None, to: int | None = None
+    ) -> Preview:
+        """Say what a change would take, and change nothing.
+
+        Parameters
+        ----------
+        instances
+            As for `rescale`.
+        groups, to
+            As for `move`. With nothing given, as for `rebalance`.
+        """
+        if (groups is None) != (to is None) or (instances is not None and groups is not None):
+            raise InvalidPlan("give instances, or groups and to, or nothing for a rebalance.")
+        choose: _Choice = _to_balance
+        if instances is not None:
+            choose = self._to_instances(instances)
+        elif groups is not None and to is not None:
+            choose = _to_instance(groups, to)
+        changes = self._runner.changes
+        return changes.preview(choose(changes.table, changes.load))
+
+    def abort(self) -> None:
+        """Give up the reconfiguration under way, if one is; what is committed stays."""
+        self._runner.changes.abort("asked to")
+
+    def history(self) -> list[Reconfiguration]:
+        """List the reconfigurations of this run, oldest first."""
+        return self._runner.changes.history()
+
+    @property
+    def instances(self) -> int:
+        """Give the number of instances of the newest committed epoch."""
+        return self._runner.changes.table.instances
+
+    def _request(self, kind: str, choose: _Choice) -> Reconfiguration:
+        if self._stopping or not self.active:
+            raise InvalidPlan(f"job {self.name!r} is stopping, so nothing can be moved. Start it again first.")
+        return self._runner.changes.request(kind, choose, "live")
+
+    def _to_instances(self, instances: int) -> _Choice:
+        if not isinstance(instances, int) or isinstance(instances, bool):
+            raise InvalidPlan(f"instances={instances!r}: give a whole number.")
+        return lambda table, load: rescaled(table, instances, load)
+
+    def _wake(self) -> None:
+        """Have the clock look at once whether an epoch has to come."""
+        with self._changed:
+            self._changed.notify_all()
+
     def stop(self) -> None:
         """End after the epoch under way, quietly.
 
@@ -285,6 +372,7 @@ class Job:
             with self._changed:
                 self._closed = True
                 self._changed.notify_all()
+            self._runner.changes.close(f"job {self.name!r} has ended")
             if self._clock.is_alive() and self._clock is not threading.current_thread():
                 self._clock.join()
             self._background.close()
@@ -317,6 +405,18 @@ class Job:
         )
         refused.__cause__ = error
         return refused
+
+
+def _to_instance(groups: int | Iterable[int], to: int) -> _Choice:
+    chosen = {int(one): int(to) for one in ([groups] if isinstance(groups, int) else groups)}
+    return lambda table, load: moved(table, chosen)
+
+
+def _to_balance(table: RoutingTable, load: list[float]) -> RoutingTable:
+    after = rebalanced(table, load)
+    if after is table:
+        raise InvalidPlan("nothing moves: the load of the instances is even already.")
+    return after
 
 
 def as_ferryman(error: BaseException, job: str) -> BaseException:

@@ -11,7 +11,7 @@ the plan goes without it.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -157,14 +157,9 @@ class Planner:
         ]
         keys = [parent.schema[name] for name in spec.key.fields.names]
         partial = StructType([*keys, *to_spark(spec.state), *routing])
-        hashed = F.xxhash64(*(_hashable(one) for one in keys))
-        group = F.pmod(hashed, F.lit(len(self.routing.owner))).cast("int")
-        token = F.coalesce(self._table[group], F.lit(self.tokens[0])).alias(TOKEN)
-        columns = [F.col(f"`{name}`") for name in inputs]
-        columns += [hashed.alias(HASH), F.monotonically_increasing_id().alias(SEQUENCE), token]
         node = Node(
             stream,
-            columns,
+            self._columns(stream),
             stream.schema,
             StructType([*fields, *routing]),
             partial,
@@ -172,6 +167,23 @@ class Planner:
             Packed.of(stream.combined) if stream.combined else None,
         )
         self.nodes[spec.name] = node
+
+    def _columns(self, stream: Operated) -> list[Column]:
+        """Select what an operator's tasks get: its input, and where each row goes."""
+        keys = [stream.parent.schema[name] for name in stream.spec.key.fields.names]
+        hashed = F.xxhash64(*(_hashable(one) for one in keys))
+        group = F.pmod(hashed, F.lit(len(self.routing.owner))).cast("int")
+        token = F.coalesce(self._table[group], F.lit(self.tokens[0])).alias(TOKEN)
+        columns = [F.col(f"`{name}`") for name in stream.spec.input.names]
+        return [*columns, hashed.alias(HASH), F.monotonically_increasing_id().alias(SEQUENCE), token]
+
+    def rerouted(self, routing: RoutingTable) -> Planner:
+        """Give a planner for the same operators and another routing table."""
+        other = Planner(self.spark, routing, self.pinned, self.shared, self.receipts)
+        for name, node in self.nodes.items():
+            columns = other._columns(node.stream)
+            other.nodes[name] = replace(node, columns=columns, anchor=None, anchor_combined=None)
+        return other
 
     def watermarks(self) -> list[str]:
         """Name the watermarks that operators report."""

@@ -132,6 +132,7 @@ class Receipt:
     deltas: Mapping[str, DeltaRef]
     watermarks: Mapping[str, int]
     next_due: int | None
+    load: Mapping[int, int]
     host: str
 
 
@@ -278,9 +279,16 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         refs,
         seen,
         _next_due(spec, opened, mine, made, _until(spec, control)),
+        _load(rows, total),
         host(),
     )
     return with_sides(made.output, {**made.sides, **aside}, sided_schema(spec.output, spec.sides)), receipt
+
+
+def _load(rows: pa.Table, total: int) -> dict[int, int]:
+    """Count the rows of each key group."""
+    counts = np.bincount(rows.column(HASH).to_numpy() % total, minlength=total)
+    return {int(group): int(counts[group]) for group in np.flatnonzero(counts)}
 
 
 def _watermarks(spec: OperatorSpec, rows: pa.Table) -> dict[str, int]:

@@ -16,7 +16,9 @@ from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import DELETED, HASH, Found, Store, delta_schema, part_schema
 from ferryman._state.words import fits_word
 
-__all__ = ["DELETED", "HASH", "Found", "Store", "choose", "delta_schema", "open", "part_schema"]
+BACKENDS = ("columnar", "lmdb", "rocksdb")
+
+__all__ = ["BACKENDS", "DELETED", "HASH", "Found", "Store", "choose", "delta_schema", "open", "part_schema"]
 
 
 def choose(key: KeySchema, state: pa.Schema) -> str:

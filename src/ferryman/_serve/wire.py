@@ -1,0 +1,121 @@
+"""What state hosts and their callers say to each other: JSON requests, Arrow batches, a token, a checksum per batch."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import xxhash
+
+from ferryman._model.errors import PeerFailed
+
+AUTHORIZATION = "authorization"
+EPOCH = b"ferryman.epoch"
+# A main copy travels in batches of so many rows: large enough to be fast, small enough that a slow line is noticed.
+BATCH_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Take:
+    """Ask for the main copy of a key group.
+
+    Attributes
+    ----------
+    table
+        The table, as the checkpoint names it.
+    backend
+        The store it is kept in.
+    group
+        The key group.
+    """
+
+    table: str
+    backend: str
+    group: int
+
+    def bytes(self) -> bytes:
+        """Write it."""
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True)
+class Bring:
+    """Ask a host to have key groups at an epoch, from a peer if one is named, else from the checkpoint.
+
+    Attributes
+    ----------
+    tables
+        The store of each table.
+    groups
+        The key groups, in the order they are wanted.
+    to
+        The epoch.
+    peer
+        Where the groups are now; None for the checkpoint.
+    """
+
+    tables: Mapping[str, str]
+    groups: tuple[int, ...]
+    to: int
+    peer: str | None = None
+
+    def bytes(self) -> bytes:
+        """Write it."""
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Ask a host to forget its main copies of key groups."""
+
+    tables: Mapping[str, str]
+    groups: tuple[int, ...]
+
+    def bytes(self) -> bytes:
+        """Write it."""
+        return json.dumps(asdict(self)).encode()
+
+
+def parse(kind: type[Any], data: bytes) -> Any:
+    """Read a request; anything that is not one is refused."""
+    try:
+        raw = json.loads(data)
+        if "groups" in raw:
+            raw["groups"] = tuple(int(one) for one in raw["groups"])
+        return kind(**raw)
+    except (ValueError, TypeError, KeyError) as error:
+        raise flight.FlightServerError(f"this is not a request for {kind.__name__}: {error}") from error
+
+
+def digest(batch: pa.RecordBatch) -> bytes:
+    """Give the checksum of a batch's content."""
+    # As it goes over the line: only there a slice of a larger batch and the same rows by themselves are the same bytes.
+    return bytes(xxhash.xxh3_64_digest(memoryview(batch.serialize())))
+
+
+class Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Let in only who knows the job's token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._expected = f"Bearer {token}"
+
+    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> None:
+        """Refuse a call without the token."""
+        given = next((values[0] for name, values in headers.items() if name.lower() == AUTHORIZATION), "")
+        if not hmac.compare_digest(given.encode(), self._expected.encode()):
+            raise flight.FlightUnauthenticatedError("a state host only serves the job it belongs to")
+
+
+def failed(location: str, error: BaseException) -> PeerFailed:
+    """Say that a peer could not be used."""
+    text = str(error).strip().splitlines()
+    return PeerFailed(
+        f"the state host at {location} did not do what it was asked to: {text[0] if text else type(error).__name__}. "
+        "What it has is in the checkpoint too, and is taken from there."
+    )

@@ -1,0 +1,321 @@
+"""Carry a plan out on a running job: prepare the next layout in the background, switch between two epochs.
+
+Runs the pure machine of `_migrate`: the epochs ask it for their layout and tell it how they ended; one thread per plan
+does what it says is to be done. Calls `_migrate`, `_routing` and `plan`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._migrate.machine import Migration, Phase, Plan
+from ferryman._migrate.strategies import steps_of, strategy
+from ferryman._model.errors import InvalidPlan, PlanUnderWay
+from ferryman._model.records import RoutingTable
+from ferryman._routing.planning import Move, moves
+from ferryman._spark.plan import Planner
+
+log = logging.getLogger("ferryman")
+
+# How fast the load of long ago is forgotten: after an epoch this part of it is left.
+_KEPT_LOAD = 0.9
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a plan would do.
+
+    Attributes
+    ----------
+    instances
+        How many instances there are, and how many there would be.
+    moves
+        The key groups that would move.
+    bytes
+        About how much state that is, as it lies in the checkpoint.
+    load
+        The part of all rows that the fullest instance gets, now and then; 1 / instances is perfect.
+    """
+
+    instances: tuple[int, int]
+    moves: tuple[Move, ...]
+    bytes: int
+    load: tuple[float, float]
+
+    def __str__(self) -> str:
+        before, after = self.instances
+        head = f"{before} instances" if before == after else f"{before} -> {after} instances"
+        fullest = f"the fullest instance gets {self.load[0]:.0%} of the rows now, {self.load[1]:.0%} then"
+        return f"{head}: {len(self.moves)} key groups move, about {self.bytes:,} bytes of state; {fullest}"
+
+
+@dataclass
+class Reconfiguration:
+    """A plan under way, or over; `Job.rescale`, `move` and `rebalance` give it."""
+
+    kind: str
+    preview: Preview
+    strategy: str
+    requested_ms: int
+    _machine: Migration
+    _changed: threading.Condition = field(repr=False)
+    _abort: Callable[[str], None] = field(repr=False)
+    ended_ms: int | None = None
+    switched_epoch: int | None = None
+
+    @property
+    def phase(self) -> str:
+        """Tell where it stands: prepare, copy, switch, release, done or aborted."""
+        return self._machine.phase.value
+
+    @property
+    def over(self) -> bool:
+        """Tell whether it is done or aborted."""
+        return self._machine.over
+
+    @property
+    def reason(self) -> str:
+        """Tell why it was aborted."""
+        return self._machine.reason
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; tell whether everything is where it should be."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.over, timeout)
+        return self._machine.phase is Phase.DONE
+
+    def abort(self) -> None:
+        """Give up; a plan whose switch is committed goes on to its end."""
+        self._abort("asked to")
+
+    def facts(self) -> dict[str, Any]:
+        """Give it as JSON values."""
+        return {
+            "kind": self.kind,
+            "strategy": self.strategy,
+            "phase": self.phase,
+            "reason": self.reason,
+            "instances": list(self.preview.instances),
+            "moves": len(self.preview.moves),
+            "bytes": self.preview.bytes,
+            "requested_ms": self.requested_ms,
+            "duration_ms": None if self.ended_ms is None else self.ended_ms - self.requested_ms,
+            "switched_epoch": self.switched_epoch,
+        }
+
+
+class Reconfigurer:
+    """Give every epoch its layout; take plans, one at a time.
+
+    Parameters
+    ----------
+    planner
+        The layout the job starts with.
+    checkpoint
+        Where state can be weighed.
+    wake
+        Called when an epoch is wanted, data or not.
+    """
+
+    def __init__(self, planner: Planner, checkpoint: Checkpoint, wake: Callable[[], None] = lambda: None) -> None:
+        self.planner = planner
+        self.wake = wake
+        self._checkpoint = checkpoint
+        self._changed = threading.Condition()
+        self._current: Reconfiguration | None = None
+        self._next: dict[int, Planner] = {}
+        self._history: list[Reconfiguration] = []
+        self._load = np.zeros(len(planner.routing.owner))
+        self._closed = ""
+
+    # -- for epochs --------------------------------------------------------------------------------
+
+    def begin(self) -> Planner:
+        """Give the layout of the epoch that begins now."""
+        with self._changed:
+            current = self._current
+            if current is None or current.over:
+                return self.planner
+            current._machine = current._machine.on_begin()
+            assert current._machine.running is not None, "it has just begun"
+            return self._planner_for(current._machine.running.table)
+
+    def ended(self, planner: Planner, epoch: int, *, committed: bool) -> None:
+        """Learn how the epoch ended that was run with a layout."""
+        with self._changed:
+            switched = committed and planner is not self.planner
+            if switched:
+                self.planner.release()
+                self.planner = planner
+            current = self._current
+            if current is not None and current._machine.running is not None:
+                if switched:
+                    current.switched_epoch = epoch
+                self._step(current, current._machine.on_ended(committed=committed))
+
+    def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
+        """Take the rows of an epoch's tasks, by key group, into the load."""
+        self._load *= _KEPT_LOAD
+        for receipt in receipts:
+            for group, rows in receipt["load"].items():
+                self._load[int(group)] += rows
+
+    @property
+    def wants_epoch(self) -> bool:
+        """Tell whether a plan waits for nothing but an epoch."""
+        # Without the lock: who holds it may be waking the one who asks.
+        current = self._current
+        return current is not None and current._machine.phase is Phase.SWITCH
+
+    # -- for users ---------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> RoutingTable:
+        """Give the routing table of the newest committed epoch."""
+        return self.planner.routing
+
+    @property
+    def load(self) -> list[float]:
+        """Give the rows of late of every key group."""
+        found: list[float] = self._load.tolist()
+        return found
+
+    def preview(self, after: RoutingTable) -> Preview:
+        """Say what it would take to get to a table."""
+        before = self.table
+        moving = moves(before, after)
+        bytes = _weight(self._checkpoint) * len(moving) // max(1, len(before.owner))
+        load = self._load if self._load.any() else np.ones(len(self._load))
+
+        def fullest(table: RoutingTable) -> float:
+            return float(np.bincount(table.owner, load, table.instances).max() / load.sum())
+
+        return Preview((before.instances, after.instances), moving, bytes, (fullest(before), fullest(after)))
+
+    def request(
+        self, kind: str, choose: Callable[[RoutingTable, list[float]], RoutingTable], how: str
+    ) -> Reconfiguration:
+        """Begin a plan.
+
+        Parameters
+        ----------
+        kind
+            What it is called in the history.
+        choose
+            Gives the table to get to, from the one there is and the load of its groups.
+        how
+            The name of a strategy.
+        """
+        chosen = strategy(how)
+        before = self.table
+        after = choose(before, self.load)
+        # Weighing reads the checkpoint, so it is done before the lock is taken that epochs wait for.
+        preview = self.preview(after)
+        with self._changed:
+            if self._closed:
+                raise InvalidPlan(f"{self._closed}, so nothing can be moved. Start the job again first.")
+            if self._current is not None and not self._current.over:
+                raise PlanUnderWay(
+                    f"a {self._current.kind} is under way, in phase {self._current.phase}. Wait for it, or abort it "
+                    "with job.abort()."
+                )
+            if before != self.table:
+                raise PlanUnderWay("another plan came before this one and changed who owns what. Ask again.")
+            plan = Plan(before, after, chosen, steps_of(moves(before, after), chosen))
+            self._current = Reconfiguration(
+                kind,
+                preview,
+                how,
+                _now_ms(),
+                Migration.of(plan),
+                self._changed,
+                self.abort,
+            )
+            self._history.append(self._current)
+        threading.Thread(target=self._work, args=(self._current,), name="ferryman-plan", daemon=True).start()
+        return self._current
+
+    def abort(self, reason: str) -> None:
+        """Give up the plan under way, if one is."""
+        with self._changed:
+            if self._current is not None and not self._current.over:
+                self._step(self._current, self._current._machine.on_abort(reason))
+
+    def history(self) -> list[Reconfiguration]:
+        """List the plans of this run, oldest first."""
+        with self._changed:
+            return list(self._history)
+
+    def close(self, why: str) -> None:
+        """End with the job."""
+        with self._changed:
+            self._closed = self._closed or why
+            current = self._current
+            if current is not None and current._machine.running is not None:
+                self._step(current, current._machine.on_ended(committed=False))
+        self.abort(why)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _work(self, current: Reconfiguration) -> None:
+        """Do what the machine wants done, until nothing is left."""
+        try:
+            with self._changed:
+                table = current._machine.plan.after
+                # Made now and not when it is needed: on a cluster it takes a Spark job.
+                ready = self.planner.rerouted(table)
+            ready.settle()
+            with self._changed:
+                self._next[table.instances] = ready
+                self._step(current, current._machine.on_prepared())
+                for move in current._machine.to_copy():
+                    # The homes of one host are one: what is there need not be copied; what is elsewhere is rebuilt by
+                    # the task that needs it.
+                    self._step(current, current._machine.on_arrived(move.group))
+        except Exception as error:
+            log.warning("a plan was given up: %s", error)
+            self.abort(f"it could not be prepared: {error}")
+
+    def _planner_for(self, table: RoutingTable) -> Planner:
+        if table == self.planner.routing:
+            return self.planner
+        ready = self._next.get(table.instances)
+        if ready is None or ready.routing != table:
+            ready = (ready or self.planner).rerouted(table)
+            self._next[table.instances] = ready
+        return ready
+
+    def _step(self, current: Reconfiguration, machine: Migration) -> None:
+        before, current._machine = current._machine, machine
+        if machine.over and not before.over:
+            current.ended_ms = _now_ms()
+            for planner in self._next.values():
+                if planner is not self.planner:
+                    planner.release()
+            self._next = {}
+        self._changed.notify_all()
+        if machine.phase is Phase.SWITCH:
+            self.wake()
+
+
+def _weight(checkpoint: Checkpoint) -> int:
+    """Weigh the state: the newest snapshot, and the deltas since."""
+    snapshots = checkpoint.snapshots()
+    latest = checkpoint.latest()
+    weight = checkpoint.snapshot(snapshots[-1]).bytes if snapshots else 0
+    since = (snapshots[-1] if snapshots else 0) + 1
+    for epoch in range(since, (latest.epoch if latest else 0) + 1):
+        weight += sum(ref.bytes for refs in checkpoint.own_manifest(epoch).tables.values() for ref in refs)
+    return weight
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

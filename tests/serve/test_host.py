@@ -1,0 +1,258 @@
+"""State hosts as real processes: what they give, what they refuse, what they do when a peer fails, when they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+from written_log import KEY, STATE, WrittenLog, hash_of, state_of
+
+from ferryman._log.advance import advance
+from ferryman._log.directory import LocalDirectory
+from ferryman._model.errors import PeerFailed
+from ferryman._serve import client, launch
+from ferryman._serve.host import Configuration
+from ferryman._serve.wire import EPOCH, Bring, Drop, Take
+from ferryman._state import store as stores
+from ferryman._state.store.contract import part_schema
+
+TOKEN = "a-token-of-the-job"
+GROUPS = 8
+TABLES = {"Counts": "lmdb"}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> WrittenLog:
+    log = WrittenLog(LocalDirectory(tmp_path / "checkpoint"), groups=GROUPS)
+    for epoch in range(1, 5):
+        log.commit({"Counts": {f"s-{number}": number * epoch for number in range(200)}})
+    return log
+
+
+@pytest.fixture
+def watched():
+    """A process that state hosts end with."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def start(tmp_path: Path, name: str, watched: subprocess.Popen[bytes], **more) -> str:
+    return launch.ensure(
+        Configuration("127.0.0.1", str(tmp_path / name), str(tmp_path / "checkpoint"), TOKEN, watched.pid, **more)
+    )
+
+
+def held(tmp_path: Path, name: str) -> stores.Store:
+    return stores.open("lmdb", tmp_path / name / "Counts", KEY, STATE, GROUPS)
+
+
+def fill(tmp_path: Path, name: str, log: WrittenLog, to: int) -> stores.Store:
+    store = held(tmp_path, name)
+    advance(store, log.checkpoint, "Counts", np.arange(GROUPS), to, key=KEY, state=STATE, total=GROUPS)
+    return store
+
+
+def content(store: stores.Store, groups: list[int], epoch: int) -> dict[str, tuple[int, str]]:
+    return state_of(pa.concat_tables([store.scan(group, epoch) for group in groups]))
+
+
+def expected(log: WrittenLog, groups: list[int], epoch: int) -> dict[str, tuple[int, str]]:
+    return {key: value for key, value in log.states[epoch]["Counts"].items() if hash_of(key) % GROUPS in groups}
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_groups_come_from_the_peer_and_what_happened_since_from_the_checkpoint(tmp_path, log, watched):
+    fill(tmp_path, "a", log, 3)
+    a, b = start(tmp_path, "a", watched), start(tmp_path, "b", watched)
+
+    answer = client.bring(b, TOKEN, Bring(TABLES, (1, 5), 4, a))
+
+    assert answer["from_peer"] == 2
+    assert answer["bytes"] > 0
+    store = held(tmp_path, "b")
+    assert store.epochs()[[1, 5]].tolist() == [4, 4]
+    assert store.epochs()[0] == -1
+    assert content(store, [1, 5], 4) == expected(log, [1, 5], 4)
+
+
+def test_asked_again_it_only_catches_up(tmp_path, log, watched):
+    fill(tmp_path, "a", log, 4)
+    a, b = start(tmp_path, "a", watched), start(tmp_path, "b", watched)
+    client.bring(b, TOKEN, Bring(TABLES, (2,), 4, a))
+    log.commit({"Counts": {"s-1": 7, "s-2": None}})
+
+    assert client.bring(b, TOKEN, Bring(TABLES, (2,), 5, a))["from_peer"] == 0
+    assert content(held(tmp_path, "b"), [2], 5) == expected(log, [2], 5)
+
+
+def test_with_no_peer_it_all_comes_from_the_checkpoint(tmp_path, log, watched):
+    b = start(tmp_path, "b", watched)
+
+    assert client.bring(b, TOKEN, Bring(TABLES, tuple(range(GROUPS)), 4))["from_peer"] == 0
+    assert content(held(tmp_path, "b"), list(range(GROUPS)), 4) == log.states[4]["Counts"]
+
+
+def test_what_is_dropped_is_gone(tmp_path, log, watched):
+    b = start(tmp_path, "b", watched)
+    client.bring(b, TOKEN, Bring(TABLES, (1, 2), 4))
+    client.drop(b, TOKEN, Drop(TABLES, (1,)))
+
+    assert held(tmp_path, "b").epochs()[[1, 2]].tolist() == [-1, 4]
+
+
+def test_who_does_not_know_the_token_gets_nothing(tmp_path, log, watched):
+    fill(tmp_path, "a", log, 4)
+    a = start(tmp_path, "a", watched)
+
+    for token in ("", "another", TOKEN + "x"):
+        with pytest.raises(PeerFailed, match="only serves the job"):
+            client.take(a, token, Take("Counts", "lmdb", 0), part_schema(KEY, STATE))
+        with pytest.raises(PeerFailed, match="only serves the job"):
+            client.drop(a, token, Drop(TABLES, (0,)))
+    assert held(tmp_path, "a").epochs()[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("take", "says"),
+    [
+        (Take("Other", "lmdb", 0), "no table 'Other'"),
+        (Take("../../../etc", "lmdb", 0), "no table"),
+        (Take("/etc/passwd", "lmdb", 0), "no table"),
+        (Take("Counts", "../lmdb", 0), "no store"),
+        (Take("Counts", "lmdb", GROUPS), "key groups 0 to 7"),
+        (Take("Counts", "lmdb", -1), "key groups 0 to 7"),
+        (Take("Counts", "lmdb", 3), "no main copy here"),
+    ],
+)
+def test_names_it_was_not_asked_to_serve_are_refused(tmp_path, log, watched, take, says):
+    a = start(tmp_path, "a", watched)
+
+    with pytest.raises(PeerFailed, match=says):
+        client.take(a, TOKEN, take, part_schema(KEY, STATE))
+    assert client.ping(a, TOKEN) > 0
+
+
+def test_what_is_no_request_is_refused_and_harms_nothing(tmp_path, log, watched):
+    a = start(tmp_path, "a", watched)
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+
+    with flight.connect(a) as peer:
+        for body in (b"", b"\xff\xfe", b"[1, 2]", b'{"table": 1}', b'{"groups": ["x"]}'):
+            with pytest.raises(flight.FlightServerError):
+                list(peer.do_action(flight.Action("bring", body), options))
+        with pytest.raises(flight.FlightServerError, match="knows no"):
+            list(peer.do_action(flight.Action("format", b""), options))
+    assert client.ping(a, TOKEN) > 0
+
+
+class Liar(flight.FlightServerBase):
+    """A peer that sends something else than it should."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__("grpc+tcp://127.0.0.1:0")
+        self._how = how
+
+    @property
+    def location(self) -> str:
+        return f"grpc+tcp://127.0.0.1:{self.port}"
+
+    def do_get(self, context, ticket):
+        schema = part_schema(KEY, STATE).with_metadata({EPOCH: b"4"})
+        rows = pa.table({"_hash": [1], "sensor": ["no such"], "n": [99], "note": ["a lie"]}, schema=schema)
+        if self._how == "alien":
+            return flight.RecordBatchStream(pa.table({"x": [1]}))
+        if self._how == "stalls":
+            time.sleep(30)
+        wrong = b"altered!" if self._how == "altered" else None
+
+        def batches():
+            for batch in rows.to_batches():
+                yield (batch, wrong) if wrong else batch
+            if self._how == "truncated":
+                raise flight.FlightServerError("the line was cut")
+
+        return flight.GeneratorStream(schema, batches())
+
+
+@pytest.mark.parametrize("how", ["alien", "altered", "truncated", "stalls"])
+def test_a_peer_that_lies_is_noticed(how):
+    with Liar(how) as peer, pytest.raises(PeerFailed):
+        client.take(peer.location, TOKEN, Take("Counts", "lmdb", 0), part_schema(KEY, STATE), timeout_s=1)
+
+
+@pytest.mark.parametrize("how", ["alien", "altered", "truncated", "not there"])
+def test_what_a_peer_cannot_give_comes_from_the_checkpoint(tmp_path, log, watched, how):
+    b = start(tmp_path, "b", watched)
+    with Liar(how) as peer:
+        location = "grpc+tcp://127.0.0.1:1" if how == "not there" else peer.location
+        answer = client.bring(b, TOKEN, Bring(TABLES, (0, 1), 4, location))
+
+    assert answer["from_peer"] == 0
+    assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
+
+
+def test_it_sends_no_faster_than_it_may(tmp_path, log, watched):
+    for epoch in range(3):
+        log.commit({"Counts": {f"{'x' * 200}-{epoch}-{number}": number for number in range(2000)}})
+    fill(tmp_path, "a", log, log.epoch)
+    quick = start(tmp_path, "a", watched)
+    began = time.monotonic()
+    part, _ = client.take(quick, TOKEN, Take("Counts", "lmdb", 0), part_schema(KEY, STATE))
+    unbounded = time.monotonic() - began
+    fill(tmp_path, "slow", log, log.epoch)
+    slow = start(tmp_path, "slow", watched, bytes_per_s=part.nbytes * 2)
+    began = time.monotonic()
+    client.take(slow, TOKEN, Take("Counts", "lmdb", 0), part_schema(KEY, STATE))
+
+    assert time.monotonic() - began > max(0.4, unbounded)
+
+
+def test_there_is_one_per_home_and_it_ends_with_what_it_watches(tmp_path, log, watched):
+    first = start(tmp_path, "a", watched)
+    assert start(tmp_path, "a", watched) == first
+    pid = client.ping(first, TOKEN)
+
+    os.kill(watched.pid, 9)
+    watched.wait()
+
+    deadline = time.monotonic() + 20
+    while not gone(pid):
+        assert time.monotonic() < deadline, "the state host runs on"
+        time.sleep(0.02)
+    with pytest.raises(PeerFailed):
+        client.ping(first, TOKEN)
+
+
+def test_one_that_was_killed_is_started_again(tmp_path, log, watched):
+    first = start(tmp_path, "a", watched)
+    os.kill(client.ping(first, TOKEN), 9)
+    second = start(tmp_path, "a", watched)
+
+    assert client.ping(second, TOKEN) > 0
+
+
+def test_the_token_is_on_no_command_line(tmp_path, log, watched):
+    pid = client.ping(start(tmp_path, "a", watched), TOKEN)
+
+    assert TOKEN not in Path(f"/proc/{pid}/cmdline").read_text()
+    assert TOKEN not in Path(f"/proc/{pid}/environ").read_text()
+    assert TOKEN not in (tmp_path / "a" / "state-host.json").read_text()
+    assert json.loads((tmp_path / "a" / "state-host.json").read_text()).keys() == {"location"}
+    assert "token" in asdict(Configuration("", "", "", "", 0))

@@ -1,0 +1,156 @@
+"""A running job changes its layout: same rows, same order, same state as one that never did; and what is refused."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import fleet
+import pytest
+
+from ferryman import Ferry, Operator, Value, sinks, sources
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.directory import directory
+from ferryman.errors import InvalidPlan, PlanUnderWay
+
+
+class Count(Operator):
+    n = Value(int, 0)
+    output = "key string, n long"
+
+    def process(self, key, row):
+        self.n += 1
+        yield key, self.n
+
+
+@pytest.fixture
+def endless(spark, tmp_path):
+    """A job that reads a small epoch after the other and never ends by itself."""
+    frame = sources.generator(spark, rows_per_epoch=50, keys=20, key_prefix="s-")
+    memory = sinks.memory()
+    ferry = Ferry(spark, str(tmp_path / "c"), groups=16)
+    job = ferry.stream(frame).key_by("key").process(Count).write(memory).start("endless", instances=2)
+    job.memory = memory
+    job.wait_for(lambda: job.epoch >= 2, timeout=60)
+    yield job
+    if job.active:
+        job.stop()
+
+
+def test_instances_come_and_go_while_rows_flow_and_nothing_shows(spark, tmp_path):
+    checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
+    job = fleet.start(spark, checkpoint, out, rows=1600, per_epoch=100, instances=2, retain=100)
+    for epoch, wanted in ((2, 5), (5, 1), (8, 4), (11, 3)):
+        assert job.wait_for(lambda at=epoch: job.epoch >= at, timeout=60)
+        change = job.rescale(wanted)
+        assert job.wait_for(lambda one=change: one.over, timeout=60)
+        assert change.wait(0)
+        assert job.instances == wanted
+    job.wait()
+
+    assert fleet.found(spark, checkpoint, out) == fleet.expected(1600)
+    log = Checkpoint(directory(checkpoint))
+    seen = [log.manifest(epoch).routing for epoch in log.epochs()]
+    assert list(dict.fromkeys(one.instances for one in seen)) == [2, 5, 1, 4, 3]
+    assert [one.phase for one in job.history()] == ["done"] * 4
+    assert all(one.version <= other.version for one, other in pairwise(seen))
+
+
+def test_a_job_that_is_started_again_has_the_instances_it_last_had(spark, tmp_path):
+    checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
+    job = fleet.start(spark, checkpoint, out, rows=900, per_epoch=60, instances=2)
+    job.wait_for(lambda: job.epoch >= 3, timeout=60)
+    job.rescale(3)
+    job.wait()
+    job = fleet.start(spark, checkpoint, out, rows=1200, per_epoch=100, instances=None)
+
+    assert job.instances == 3
+    job.wait()
+    assert fleet.found(spark, checkpoint, out) == fleet.expected(1200)
+
+
+def test_particular_groups_move_and_the_plan_says_so_before(endless):
+    preview = endless.plan(groups=[0, 1, 9], to=1)
+    assert [move.group for move in preview.moves] == [0, 1]
+    assert preview.bytes > 0
+    assert "2 key groups move" in str(preview)
+
+    assert endless.move([0, 1, 9], to=1).wait(60)
+
+    assert endless._runner.latest.routing.owner[:3] == (1, 1, 0)
+    assert endless.history()[-1].facts()["moves"] == 2
+    assert endless.history()[-1].facts()["duration_ms"] >= 0
+
+
+def test_a_rebalance_goes_by_the_rows_of_late(endless):
+    # All that is busy on one instance: the worst there can be.
+    busy = [group for group, rows in enumerate(endless._runner.changes.load) if rows]
+    assert endless.move([group for group in busy if endless._runner.latest.routing.owner[group] == 0], to=1).wait(60)
+    before = endless.plan()
+    assert before.load[0] == pytest.approx(1.0)
+
+    assert endless.rebalance().wait(60)
+
+    assert before.load[1] < 0.65
+    with pytest.raises(InvalidPlan, match="even already"):
+        endless.rebalance()
+
+
+def test_a_silent_stream_changes_too(spark, tmp_path):
+    frame = sources.generator(spark, rows=100, rows_per_epoch=50, keys=20, key_prefix="s-")
+    ferry = Ferry(spark, str(tmp_path / "c"), idle=None)
+    job = ferry.stream(frame).key_by("key").process(Count).write(sinks.none()).start("silent", instances=2)
+    try:
+        job.wait_for(lambda: job.epoch >= 2, timeout=60)
+        assert job.rescale(4).wait(60)
+        assert job.instances == 4
+        assert job.progress()[-1].silent
+    finally:
+        job.stop()
+
+
+@pytest.mark.parametrize("wanted", [0, -3, 17])
+def test_a_rescale_to_what_cannot_be_is_refused(endless, wanted):
+    with pytest.raises(InvalidPlan, match="from 1 to 16"):
+        endless.rescale(wanted)
+
+
+def test_plans_that_make_no_sense_are_refused_and_the_stream_goes_on(endless):
+    with pytest.raises(InvalidPlan, match="2 instances already"):
+        endless.rescale(2)
+    with pytest.raises(InvalidPlan, match="whole number"):
+        endless.rescale("4")
+    with pytest.raises(InvalidPlan, match="key group 99 does not exist"):
+        endless.move(99, to=0)
+    with pytest.raises(InvalidPlan, match="instance 7 does not exist"):
+        endless.move(0, to=7)
+    with pytest.raises(InvalidPlan, match="nothing moves"):
+        endless.move(0, to=0)
+    with pytest.raises(InvalidPlan, match="groups and to"):
+        endless.plan(groups=[1])
+    before = endless.epoch
+    assert endless.wait_for(lambda: endless.epoch > before + 1, timeout=60)
+    assert endless.history() == []
+
+
+def test_two_plans_at_once_are_one_too_many(endless):
+    with endless._turn:
+        # No epoch can begin: the first plan stays before its switch.
+        first = endless.rescale(4)
+        with pytest.raises(PlanUnderWay, match=r"a rescale is under way.*job\.abort"):
+            endless.rescale(3)
+        endless.abort()
+        assert first.wait(10) is False
+        assert first.phase == "aborted"
+        assert first.reason == "asked to"
+    assert endless.instances == 2
+    assert endless.rescale(3).wait(60)
+
+
+def test_a_job_that_stops_ends_its_plan(endless):
+    with endless._turn:
+        change = endless.rescale(4)
+    endless.stop()
+
+    assert change.over
+    with pytest.raises(InvalidPlan, match="stopping"):
+        endless.rescale(3)
