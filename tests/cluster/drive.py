@@ -1,8 +1,9 @@
 """The driver of the cluster tests: python drive.py CHECKPOINT OUT ROWS PER_EPOCH INSTANCES MASTER CORES FILES [CONF].
 
 FILES is a directory. Every committed epoch becomes a line of JSON in FILES/progress. A file FILES/7.stop makes the task
-that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. CONF is more Spark
-settings, as JSON.
+that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. FILES/changes.json
+says after which epoch to rescale to how many instances; what came of it goes to FILES/history.json. CONF is more
+Spark settings, as JSON.
 """
 
 from __future__ import annotations
@@ -67,7 +68,17 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             **json.loads(conf),
         },
     )
-    job = fleet.start(spark, checkpoint, out, rows=int(rows), per_epoch=int(per_epoch), instances=int(instances))
+    changes = Path(files) / "changes.json"
+    wanted = {int(epoch): n for epoch, n in json.loads(changes.read_text()).items()} if changes.exists() else {}
+    job = fleet.start(
+        spark,
+        checkpoint,
+        out,
+        rows=int(rows),
+        per_epoch=int(per_epoch),
+        instances=int(instances),
+        **({"retain": 100} if wanted else {}),
+    )
     with open(Path(files) / "progress", "a", encoding="utf-8", buffering=1) as lines:
         told = 0
 
@@ -76,11 +87,15 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             for one in job.progress()[told:]:
                 lines.write(json.dumps(dataclasses.asdict(one)) + "\n")
                 told += 1
+                if one.epoch in wanted:
+                    job.rescale(wanted[one.epoch])
             return not job.active
 
         job.wait_for(tell)
         job.wait()
         tell()
+    if wanted:
+        (Path(files) / "history.json").write_text(json.dumps([one.facts() for one in job.history()]))
     spark.stop()
 
 

@@ -108,6 +108,36 @@ def moved(table: RoutingTable, to: Mapping[int, int]) -> RoutingTable:
     return RoutingTable(table.version + 1, table.instances, owner)
 
 
+def relabelled(after: RoutingTable, were: Sequence[str], are: Sequence[str]) -> RoutingTable:
+    """Give instances the numbers with which as many as can be stay on the host they were on.
+
+    Parameters
+    ----------
+    after
+        The table to come.
+    were
+        The host of each instance of the table there is.
+    are
+        The host of each instance of the table to come.
+
+    Examples
+    --------
+    >>> relabelled(RoutingTable(2, 3, (0, 1, 2)), ["a", "b"], ["b", "b", "a"]).owner
+    (2, 0, 1)
+    """
+    free = list(range(after.instances))
+    number: dict[int, int] = {}
+    for old in range(min(len(were), after.instances)):
+        same = next((new for new in free if are[new] == were[old]), None)
+        if same is not None:
+            number[old] = same
+            free.remove(same)
+    for old in range(after.instances):
+        if old not in number:
+            number[old] = free.pop(0)
+    return RoutingTable(after.version, after.instances, tuple(number[owner] for owner in after.owner))
+
+
 def _refuse_unknown(table: RoutingTable, to: Mapping[int, int]) -> None:
     def unknown(numbers: Iterable[int], below: int) -> list[int]:
         return sorted({one for one in numbers if not 0 <= one < below})

@@ -32,6 +32,8 @@ from ferryman._serve.wire import BATCH_ROWS, EPOCH, Bring, Drop, Take, Token, di
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
+# Where a host says, in its home, at which location it is.
+LOCATION = "state-host.json"
 # A main copy that moves on while it is read is read again, so often.
 _TRIES = 20
 
@@ -197,7 +199,9 @@ def main() -> None:
     configuration = Configuration(**json.loads(sys.stdin.readline()))
     host = StateHost(configuration)
     threading.Thread(target=_end_with, args=(configuration.watched,), daemon=True).start()
-    print(json.dumps({"location": f"grpc+tcp://{configuration.address}:{host.port}", "pid": os.getpid()}), flush=True)
+    home = Path(configuration.home)
+    (home / f".{LOCATION}").write_text(json.dumps({"location": f"grpc+tcp://{configuration.address}:{host.port}"}))
+    os.replace(home / f".{LOCATION}", home / LOCATION)
     host.serve()
 
 

@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 from ferryman._model.errors import PeerFailed
 from ferryman._serve import client
-from ferryman._serve.host import Configuration
+from ferryman._serve.host import LOCATION, Configuration
 
-_FILE = "state-host.json"
+_STARTED = "state-host.started"
+# One that has not come up after so long will not.
+_PATIENCE_S = 60.0
 
 
 def ensure(configuration: Configuration) -> str:
     """Give the location of this host's state host; start it if it does not run."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while (location := begin(configuration)) is None:
+        if time.monotonic() > deadline:
+            raise PeerFailed(f"no state host came up in {configuration.home}; its log is there: state-host.log")
+        time.sleep(0.02)
+    return location
+
+
+def begin(configuration: Configuration) -> str | None:
+    """Start this host's state host if it does not run; give its location, or None while it is coming up."""
     home = Path(configuration.home)
     home.mkdir(parents=True, exist_ok=True)
     with (home / "state-host.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        location = _running(home / _FILE, configuration.token)
-        if location is None:
-            location = _start(configuration, home)
-            draft = home / f".{_FILE}"
-            draft.write_text(json.dumps({"location": location}))
-            os.replace(draft, home / _FILE)
+        location = _running(home / LOCATION, configuration.token)
+        if location is None and not _coming_up(home / _STARTED):
+            (home / LOCATION).unlink(missing_ok=True)
+            _start(configuration, home)
+            (home / _STARTED).write_text(str(time.time()))
         return location
 
 
@@ -41,22 +52,27 @@ def _running(file: Path, token: str) -> str | None:
     return location
 
 
-def _start(configuration: Configuration, home: Path) -> str:
+def _coming_up(file: Path) -> bool:
+    """Tell whether one was started and has not yet said where it is."""
+    try:
+        recent = time.time() - float(file.read_text()) < _PATIENCE_S
+    except (OSError, ValueError):
+        return False
+    # One that said so and does not answer has ended.
+    return recent and not (file.parent / LOCATION).exists()
+
+
+def _start(configuration: Configuration, home: Path) -> None:
     with (home / "state-host.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "ferryman._serve.host"],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=log,
             stderr=log,
             # Not in the group of Spark's daemon, which signals all of it; it watches the daemon itself.
             start_new_session=True,
         )
     assert process.stdin is not None, "stdin is a pipe"
-    assert process.stdout is not None, "stdout is a pipe"
     # The token goes through a pipe: everybody on the host can read a command line.
     process.stdin.write(json.dumps(asdict(configuration)).encode() + b"\n")
     process.stdin.close()
-    line = process.stdout.readline()
-    if not line:
-        raise PeerFailed(f"no state host could be started in {home}; its log is there: state-host.log")
-    return str(json.loads(line)["location"])

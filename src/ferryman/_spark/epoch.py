@@ -75,7 +75,6 @@ class EpochRunner:
         self.latest = checkpoint.latest()
         self._card = card
         self._planner = planner
-        self.changes = Reconfigurer(planner, checkpoint)
         self._outputs = outputs
         self._labels = _labels(outputs)
         self._fsync = fsync
@@ -83,6 +82,7 @@ class EpochRunner:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._prepared = False
         self.run_id = uuid.uuid4().hex
+        self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest.epoch if self.latest else 0)
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,

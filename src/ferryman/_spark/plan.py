@@ -23,6 +23,7 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, Stru
 from ferryman._model.records import RoutingTable
 from ferryman._routing.tokens import tokens
 from ferryman._spark.combine import CombineTask
+from ferryman._spark.hosts import PLACES, FindHost, Place
 from ferryman._spark.processor.run import INITIAL
 from ferryman._spark.schema import to_spark
 from ferryman._spark.stream import Operated, Parted, Source, Stream, Transformed, Watermarked
@@ -138,9 +139,16 @@ class Planner:
         anchor.count()
         return anchor
 
-    def release(self) -> None:
-        """Let go of the anchor."""
-        if self._anchor is not None:
+    def places(self, find: FindHost) -> dict[int, Place]:
+        """Tell where every instance is; nothing where there is only one host."""
+        if self._anchor is None:
+            return {}
+        rows = self._anchor.mapInArrow(find, PLACES).collect()
+        return {row["instance"]: Place(row["host"], row["location"]) for row in rows}
+
+    def release(self, but_for: Planner | None = None) -> None:
+        """Let go of the anchor, unless another planner has the same."""
+        if self._anchor is not None and (but_for is None or self._anchor is not but_for._anchor):
             self._anchor.unpersist()
 
     def add(self, stream: Operated) -> None:
@@ -178,11 +186,12 @@ class Planner:
         return [*columns, hashed.alias(HASH), F.monotonically_increasing_id().alias(SEQUENCE), token]
 
     def rerouted(self, routing: RoutingTable) -> Planner:
-        """Give a planner for the same operators and another routing table."""
+        """Give a planner for the same operators and another routing table; as many instances stay where they are."""
         other = Planner(self.spark, routing, self.pinned, self.shared, self.receipts)
         for name, node in self.nodes.items():
-            columns = other._columns(node.stream)
-            other.nodes[name] = replace(node, columns=columns, anchor=None, anchor_combined=None)
+            other.nodes[name] = replace(node, columns=other._columns(node.stream))
+        if routing.instances == self.routing.instances:
+            other._anchor, other._executors = self._anchor, self._executors
         return other
 
     def watermarks(self) -> list[str]:

@@ -6,11 +6,14 @@ does what it says is to be done. Calls `_migrate`, `_routing` and `plan`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +21,25 @@ import numpy as np
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._migrate.machine import Migration, Phase, Plan
 from ferryman._migrate.strategies import steps_of, strategy
-from ferryman._model.errors import InvalidPlan, PlanUnderWay
+from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import RoutingTable
-from ferryman._routing.planning import Move, moves
+from ferryman._routing.planning import Move, moves, relabelled
+from ferryman._serve import client
+from ferryman._serve.wire import Bring, Drop
+from ferryman._spark.hosts import FindHost, Place
 from ferryman._spark.plan import Planner
 
 log = logging.getLogger("ferryman")
 
 # How fast the load of long ago is forgotten: after an epoch this part of it is left.
 _KEPT_LOAD = 0.9
+# How long to wait for a state host to come up, and for one call of it.
+_PATIENCE_S = 60.0
+_COPY_S = 600.0
+# How many key groups a call is for.
+_CHUNK = 16
+# How often a target may catch up before it is as near as it can come.
+_MOST_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,7 @@ class Reconfiguration:
     _machine: Migration
     _changed: threading.Condition = field(repr=False)
     _abort: Callable[[str], None] = field(repr=False)
+    moved_bytes: int = 0
     ended_ms: int | None = None
     switched_epoch: int | None = None
 
@@ -106,10 +120,20 @@ class Reconfiguration:
             "instances": list(self.preview.instances),
             "moves": len(self.preview.moves),
             "bytes": self.preview.bytes,
+            "moved_bytes": self.moved_bytes,
             "requested_ms": self.requested_ms,
             "duration_ms": None if self.ended_ms is None else self.ended_ms - self.requested_ms,
             "switched_epoch": self.switched_epoch,
         }
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The key groups that go from one state host to another."""
+
+    source: str
+    target: str
+    groups: tuple[int, ...]
 
 
 class Reconfigurer:
@@ -121,14 +145,19 @@ class Reconfigurer:
         The layout the job starts with.
     checkpoint
         Where state can be weighed.
-    wake
-        Called when an epoch is wanted, data or not.
+    run_id, home
+        The run of the job, and where its hosts keep their homes.
+    epoch
+        The newest committed epoch.
     """
 
-    def __init__(self, planner: Planner, checkpoint: Checkpoint, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, planner: Planner, checkpoint: Checkpoint, run_id: str, home: str | None, epoch: int) -> None:
         self.planner = planner
-        self.wake = wake
+        # Called when an epoch is wanted, data or not.
+        self.wake: Callable[[], None] = lambda: None
         self._checkpoint = checkpoint
+        self._find = FindHost(checkpoint.directory.uri, run_id, home, secrets.token_hex(16))
+        self._epoch = epoch
         self._changed = threading.Condition()
         self._current: Reconfiguration | None = None
         self._next: dict[int, Planner] = {}
@@ -151,9 +180,10 @@ class Reconfigurer:
     def ended(self, planner: Planner, epoch: int, *, committed: bool) -> None:
         """Learn how the epoch ended that was run with a layout."""
         with self._changed:
+            self._epoch = epoch
             switched = committed and planner is not self.planner
             if switched:
-                self.planner.release()
+                self.planner.release(but_for=planner)
                 self.planner = planner
             current = self._current
             if current is not None and current._machine.running is not None:
@@ -268,21 +298,86 @@ class Reconfigurer:
     def _work(self, current: Reconfiguration) -> None:
         """Do what the machine wants done, until nothing is left."""
         try:
-            with self._changed:
-                table = current._machine.plan.after
-                # Made now and not when it is needed: on a cluster it takes a Spark job.
-                ready = self.planner.rerouted(table)
-            ready.settle()
-            with self._changed:
-                self._next[table.instances] = ready
-                self._step(current, current._machine.on_prepared())
-                for move in current._machine.to_copy():
-                    # The homes of one host are one: what is there need not be copied; what is elsewhere is rebuilt by
-                    # the task that needs it.
-                    self._step(current, current._machine.on_arrived(move.group))
+            lanes = self._prepare(current)
+            self._copy(current, lanes)
+            current.wait()
+            self._tidy(current, lanes)
         except Exception as error:
             log.warning("a plan was given up: %s", error)
-            self.abort(f"it could not be prepared: {error}")
+            self.abort(str(error))
+
+    def _prepare(self, current: Reconfiguration) -> list[Lane]:
+        """Make the layout to come: now and not when it is needed, as on a cluster it takes Spark jobs."""
+        plan = current._machine.plan
+        ready = self.planner.rerouted(plan.after)
+        ready.settle()
+        before, after = self._places(ready)
+        if before and plan.after.instances != plan.before.instances:
+            were, are = ([places[one].host for one in sorted(places)] for places in (before, after))
+            table = relabelled(plan.after, were, are)
+            ready = ready.rerouted(table)
+            steps = steps_of(moves(plan.before, table), plan.strategy)
+            plan = replace(plan, after=table, steps=steps)
+        with self._changed:
+            self._next[plan.after.instances] = ready
+            self._step(current, replace(current._machine, plan=plan).on_prepared())
+        lanes: dict[tuple[str, str], list[int]] = {}
+        # Not only what changes its instance: an instance of a new layout may be on another host than before.
+        for group, (old, new) in enumerate(zip(plan.before.owner, plan.after.owner, strict=True)) if before else ():
+            if before[old].host != after[new].host:
+                lanes.setdefault((before[old].location or "", after[new].location or ""), []).append(group)
+        return [Lane(source, target, tuple(groups)) for (source, target), groups in lanes.items()]
+
+    def _places(self, ready: Planner) -> tuple[dict[int, Place], dict[int, Place]]:
+        """Find where instances are and will be; wait until there is a state host at each of these places."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            before, after = self.planner.places(self._find), ready.places(self._find)
+            if all(place.location for place in (*before.values(), *after.values())):
+                return before, after
+            if time.monotonic() > deadline:
+                raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
+            time.sleep(0.05)
+
+    def _copy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
+        """Have every target bring in what comes to it, until at most one epoch is missing."""
+        with ThreadPoolExecutor(max(1, len(lanes)), thread_name_prefix="ferryman-copy") as threads:
+            for carried in [threads.submit(self._carry, current, lane) for lane in lanes]:
+                carried.result()
+            for _ in range(_MOST_ROUNDS):
+                before = self._epoch
+                for one in [threads.submit(self._bring, lane.target, lane.groups, None) for lane in lanes]:
+                    one.result()
+                if self._epoch <= before + 1 or current.over:
+                    break
+        with self._changed:
+            for move in current._machine.to_copy():
+                self._step(current, current._machine.on_arrived(move.group))
+
+    def _carry(self, current: Reconfiguration, lane: Lane) -> None:
+        for first in range(0, len(lane.groups), _CHUNK):
+            if current.over:
+                return
+            answer = self._bring(lane.target, lane.groups[first : first + _CHUNK], lane.source)
+            current.moved_bytes += answer["bytes"]
+
+    def _bring(self, target: str, groups: tuple[int, ...], peer: str | None) -> dict[str, int]:
+        return client.bring(target, self._find.token, Bring(self._tables(), groups, self._epoch, peer), _COPY_S)
+
+    def _tidy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
+        """Forget what is of no use any more: the old mains of what has moved, the new ones of what has not."""
+        released = {move.group for move in current._machine.to_release()}
+        for lane in lanes:
+            gone = tuple(group for group in lane.groups if group in released)
+            kept = tuple(group for group in lane.groups if group not in released)
+            for location, groups in ((lane.source, gone), (lane.target, kept)):
+                # A host that is gone has forgotten already.
+                with contextlib.suppress(PeerFailed):
+                    if groups:
+                        client.drop(location, self._find.token, Drop(self._tables(), groups))
+
+    def _tables(self) -> dict[str, str]:
+        return {table.name: table.backend for node in self.planner.nodes.values() for table in node.stream.spec.kept}
 
     def _planner_for(self, table: RoutingTable) -> Planner:
         if table == self.planner.routing:
@@ -298,8 +393,7 @@ class Reconfigurer:
         if machine.over and not before.over:
             current.ended_ms = _now_ms()
             for planner in self._next.values():
-                if planner is not self.planner:
-                    planner.release()
+                planner.release(but_for=self.planner)
             self._next = {}
         self._changed.notify_all()
         if machine.phase is Phase.SWITCH:

@@ -1,0 +1,55 @@
+"""Find the host of every instance, and start the state hosts there: by a small Spark job, pinned like an epoch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from ferryman._serve.host import Configuration
+from ferryman._serve.launch import begin
+from ferryman._spark.home import home, host
+
+PLACES = "instance int, host string, location string"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an instance is.
+
+    Attributes
+    ----------
+    host
+        The host, as Spark knows it.
+    location
+        Its state host; None while that is coming up.
+    """
+
+    host: str
+    location: str | None
+
+
+@dataclass(frozen=True)
+class FindHost:
+    """Tell where this instance is, and start the state host there."""
+
+    checkpoint: str
+    run_id: str
+    home: str | None
+    token: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run in the place of an instance."""
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this inside a task"
+        place = home(self.checkpoint, self.run_id, self.home)
+        # A worker's parent is the executor's Python daemon, which ends with the executor.
+        location = begin(Configuration(host(), str(place), self.checkpoint, self.token, os.getppid()))
+        found = {"instance": [context.partitionId()], "host": [host()], "location": [location]}
+        schema = pa.schema([("instance", pa.int32()), ("host", pa.string()), ("location", pa.string())])
+        yield pa.RecordBatch.from_pydict(found, schema=schema)

@@ -1,0 +1,52 @@
+"""Live rescaling on a standalone cluster of two hosts: state really travels, and nobody can tell from the results."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from driving import Run, hosts
+from standalone import HOSTS, available, standalone
+
+from ferryman._demo.processes import processes
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.directory import directory
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not available(), reason="this machine has only one loopback address"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with standalone(tmp_path_factory.mktemp("standalone"), cores=2) as cluster:
+        yield cluster
+
+
+def state_hosts() -> set[int]:
+    return {one.id for one in processes().values() if "ferryman._serve.host" in one.command}
+
+
+def test_a_rescale_carries_state_between_hosts_and_changes_nothing(spark, tmp_path, cluster):
+    before = state_hosts()
+    run = Run(tmp_path, cluster.url, 4, 2400, 100, 2)
+    (tmp_path / "changes.json").write_text(json.dumps({3: 4, 14: 1}))
+
+    with run.driver() as driver:
+        driver.finish()
+
+    run.check(spark)
+    history = json.loads((tmp_path / "history.json").read_text())
+    assert [one["phase"] for one in history] == ["done", "done"], history
+    # One instance is on one host: whatever the other one had went over the line.
+    assert history[1]["moved_bytes"] > 0
+    log = Checkpoint(directory(str(tmp_path / "checkpoint")))
+    assert list(dict.fromkeys(log.manifest(epoch).routing.instances for epoch in log.epochs())) == [2, 4, 1]
+    placed = {one["epoch"]: hosts(one) for one in driver.epochs()}
+    for change in history:
+        last = placed[change["switched_epoch"]]
+        assert len(last) == change["instances"][1]
+        assert set(last) <= set(HOSTS)
+    assert state_hosts() <= before, "a state host outlives its executor"
