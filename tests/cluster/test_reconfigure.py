@@ -8,9 +8,9 @@ import pytest
 from driving import Run, hosts
 from standalone import HOSTS, available, standalone
 
-from ferryman._demo.processes import processes
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
+from ferryman._testing.processes import processes
 
 pytestmark = [
     pytest.mark.cluster,

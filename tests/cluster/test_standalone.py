@@ -8,7 +8,7 @@ import pytest
 from driving import Run, hosts
 from standalone import HOSTS, Cluster, Worker, available, standalone
 
-from ferryman._demo.processes import kill
+from ferryman._testing.processes import kill
 
 pytestmark = [
     pytest.mark.cluster,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ferryman._demo.processes import below, processes
+from ferryman._testing.processes import below, processes
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 

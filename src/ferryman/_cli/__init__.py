@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from ferryman._cli import bench, demo, state, verify
+from ferryman._cli import bench, cluster, demo, state, verify
 from ferryman._model.errors import FerrymanError
 
 
@@ -32,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
+app.add_typer(cluster.app, name="cluster")
 app.command()(demo.demo)
 app.command()(state.state)
 app.command()(verify.verify)

@@ -170,3 +170,23 @@ def state(
         parts=_names(parts, known.PARTS, "--parts"), limit_mb=limit_mb, larger=larger, touches=touches,
         scratch=scratch,
     )  # fmt: skip
+
+
+@app.command()
+def reconfigure(
+    keys: Annotated[int, typer.Option(min=2, help="Keys with state.")] = 2000,
+    size: Annotated[int, typer.Option("--bytes", min=1, help="Bytes of state per key.")] = 10_000,
+    rate: Annotated[float, typer.Option(min=1, help="Rows per second, whatever happens.")] = 1000,
+    before: Annotated[float, typer.Option(min=2, help="Seconds to watch before the change.")] = 15,
+    after: Annotated[float, typer.Option(min=2, help="Seconds to watch after it.")] = 15,
+    strategies: Annotated[str | None, typer.Option(help="Strategies to run, comma-separated.")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Draw the latency into this PNG, with a CSV beside it.")] = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Latency of every row while state moves from host to host, and beside it Spark's own way."""
+    known = _load("reconfigure").STRATEGIES
+    _run(
+        "reconfigure", json, keys=keys, size=size, rate=rate, before=before, after=after,
+        strategies=_names(strategies, known, "--strategies"), chart=chart, scratch=scratch,
+    )  # fmt: skip

@@ -21,9 +21,9 @@ from ferryman._demo.child import Child, Event
 from ferryman._demo.fleet import Fleet
 from ferryman._demo.history import History, Kill, Victim
 from ferryman._demo.operators import checkpoint_path
-from ferryman._demo.processes import kill, look, python_workers
 from ferryman._demo.show import Show
 from ferryman._model.errors import JobFailed
+from ferryman._testing.processes import kill, look, python_workers
 
 # At which part of the readings the kills come: early enough to see the stream before, late enough to see it after.
 _WORKER_AT, _DRIVER_AT = 0.3, 0.55

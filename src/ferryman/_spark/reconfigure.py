@@ -171,6 +171,7 @@ class Reconfigurer:
         """Give the layout of the epoch that begins now."""
         with self._changed:
             current = self._current
+            self._changed.wait_for(lambda: current is None or not current._machine.stopped)
             if current is None or current.over:
                 return self.planner
             current._machine = current._machine.on_begin()

@@ -1,0 +1,223 @@
+"""A Spark standalone cluster on this machine: a master, and workers that are different hosts to Spark.
+
+Each worker has a loopback address and directories of its own, so nothing but what a job shares on purpose is shared
+between them, and state really has to travel. The pip package of Spark has all that is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.find_spark_home import _find_spark_home
+
+from ferryman._model.errors import InvalidConfiguration
+from ferryman._spark import java
+from ferryman._testing.processes import Process, below, end, look
+
+MASTER = "127.0.0.1"
+START_S = 120.0
+
+_FILE = "cluster.json"
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One host of the cluster.
+
+    Attributes
+    ----------
+    host
+        Its address.
+    pid
+        Its process.
+    place
+        Its directory, with `local`, `work`, `conf` and `log` in it.
+    """
+
+    host: str
+    pid: int
+    place: Path
+
+    @property
+    def work(self) -> Path:
+        """Give the directory of its executors."""
+        return self.place / "work"
+
+    def executors(self) -> list[Process]:
+        """List the executors' JVMs that run on this host now."""
+        return [one for one in below(self.pid) if "CoarseGrainedExecutorBackend" in one.command]
+
+    def homes(self, operator: str) -> list[Path]:
+        """List the directories on this host that hold main copies of an operator."""
+        return list((self.place / "local").glob(f"**/ferryman/*/*/{operator}"))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster."""
+
+    url: str
+    workers: tuple[Worker, ...]
+
+    def worker(self, host: str) -> Worker:
+        """Find the worker that is a host."""
+        return next(one for one in self.workers if one.host == host)
+
+
+def addresses(hosts: int) -> tuple[str, ...]:
+    """Give the loopback addresses of so many hosts."""
+    return tuple(f"127.0.0.{number}" for number in range(2, 2 + hosts))
+
+
+def available(hosts: int = 2) -> bool:
+    """Tell whether this machine answers to more than one loopback address; macOS does not by itself."""
+    for host in addresses(hosts):
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, 0))
+            except OSError:
+                return False
+    return True
+
+
+def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Cluster:
+    """Start a master and workers that go on until `down`.
+
+    Parameters
+    ----------
+    place
+        A directory for their files; it must not hold a cluster already.
+    hosts
+        How many workers there are, each with an address of its own.
+    cores, memory
+        What each of them offers.
+    """
+    if not available(hosts):
+        raise InvalidConfiguration(
+            f"this machine does not answer to {addresses(hosts)[-1]}. On macOS: sudo ifconfig lo0 alias 127.0.0.2"
+        )
+    if (place / _FILE).exists():
+        raise InvalidConfiguration(f"{place} holds a cluster already. End it with `ferryman cluster down` first.")
+    java.ensure()
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        own = place / MASTER
+        arguments = ("--host", MASTER, "--port", "0", "--webui-port", "0")
+        master = _launch(started, own, MASTER, "master.Master", *arguments)
+        url = _until(lambda: _said(master, own, r"Starting Spark master at (spark://\S+)"), "the master")[0]
+        workers = []
+        for host in addresses(hosts):
+            room = ("--cores", str(cores), "--memory", memory, "--work-dir", str(place / host / "work"))
+            process = _launch(
+                started, place / host, host, "worker.Worker", "--host", host, "--webui-port", "0", *room, url
+            )
+            workers.append(Worker(host, process.pid, place / host))
+        for worker, process in zip(workers, started[1:], strict=True):
+            line = rf"Registering worker {re.escape(worker.host)}:"
+            _until(lambda line=line: _said(master, own, line), f"the worker {worker.host}")  # type: ignore[misc]
+            _said(process, worker.place, "")
+    except BaseException:
+        _end([one.pid for one in started])
+        raise
+    known = [{"pid": one.pid, "started": _started(one.pid)} for one in started]
+    (place / _FILE).write_text(json.dumps({"url": url, "processes": known}))
+    return Cluster(url, tuple(workers))
+
+
+def down(place: Path) -> int:
+    """End a cluster: exactly what `up` started, and all below it; tell how many processes that were."""
+    try:
+        known = json.loads((place / _FILE).read_text())["processes"]
+    except FileNotFoundError:
+        raise InvalidConfiguration(
+            f"{place} holds no cluster. Give the directory that `ferryman cluster up` named."
+        ) from None
+    # A process id may belong to somebody else by now.
+    ended = _end([one["pid"] for one in known if _started(one["pid"]) == one["started"]])
+    (place / _FILE).unlink()
+    return ended
+
+
+@contextlib.contextmanager
+def standalone(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Iterator[Cluster]:
+    """Run a cluster until the block ends."""
+    cluster = up(place, hosts=hosts, cores=cores, memory=memory)
+    try:
+        yield cluster
+    finally:
+        down(place)
+
+
+def _launch(
+    started: list[subprocess.Popen[bytes]], own: Path, host: str, daemon: str, *arguments: str
+) -> subprocess.Popen[bytes]:
+    for folder in ("local", "work", "conf"):
+        (own / folder).mkdir(parents=True, exist_ok=True)
+    spark = Path(_find_spark_home())
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
+        "SPARK_HOME": str(spark),
+        # Whatever this machine is configured for, this cluster is not.
+        "SPARK_CONF_DIR": str(own / "conf"),
+        "SPARK_LOCAL_IP": host,
+        "SPARK_LOCAL_DIRS": str(own / "local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # It listens on a fixed port that a neighbour may have.
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+    }
+    with (own / "log").open("wb") as output:
+        process = subprocess.Popen(
+            [str(spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon}", *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    started.append(process)
+    return process
+
+
+def _until(condition: Callable[[], list[str]], what: str) -> list[str]:
+    deadline = time.monotonic() + START_S
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise InvalidConfiguration(f"{what} did not come up within {START_S:.0f} s.")
+        time.sleep(0.02)
+    return found
+
+
+def _said(process: subprocess.Popen[bytes], own: Path, pattern: str) -> list[str]:
+    """Find what a process has logged; fail if it has ended."""
+    text = (own / "log").read_text(errors="replace")
+    if process.poll() is not None:
+        raise InvalidConfiguration(
+            f"a process of the cluster has ended; its log {own / 'log'} ends so:\n{text[-2000:]}"
+        )
+    return re.findall(pattern, text)
+
+
+def _started(pid: int) -> str:
+    found = look(pid)
+    return found.started if found else ""
+
+
+def _end(pids: list[int]) -> int:
+    # An executor's Python daemon leads a process group of its own, so groups alone would not name everything.
+    family = [one for pid in pids for one in (look(pid), *below(pid)) if one is not None]
+    for pid in reversed(pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGTERM)
+    end(family, patience_s=10)
+    return len(family)
