@@ -2,8 +2,8 @@
 
 FILES is a directory. Every committed epoch becomes a line of JSON in FILES/progress. A file FILES/7.stop makes the task
 that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. FILES/changes.json
-says after which epoch to rescale to how many instances; what came of it goes to FILES/history.json. CONF is more
-Spark settings, as JSON.
+says after which epoch to rescale to how many instances, with which strategy; what came of it goes to
+FILES/history.json. CONF is more Spark settings, as JSON.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
                 lines.write(json.dumps(dataclasses.asdict(one)) + "\n")
                 told += 1
                 if one.epoch in wanted:
-                    job.rescale(wanted[one.epoch])
+                    instances, strategy = wanted[one.epoch]
+                    job.rescale(instances, strategy=strategy)
             return not job.active
 
         job.wait_for(tell)

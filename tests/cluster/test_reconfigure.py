@@ -32,7 +32,7 @@ def state_hosts() -> set[int]:
 def test_a_rescale_carries_state_between_hosts_and_changes_nothing(spark, tmp_path, cluster):
     before = state_hosts()
     run = Run(tmp_path, cluster.url, 4, 2400, 100, 2)
-    (tmp_path / "changes.json").write_text(json.dumps({3: 4, 14: 1}))
+    (tmp_path / "changes.json").write_text(json.dumps({3: (4, "live"), 14: (1, "live")}))
 
     with run.driver() as driver:
         driver.finish()
@@ -50,3 +50,21 @@ def test_a_rescale_carries_state_between_hosts_and_changes_nothing(spark, tmp_pa
         assert len(last) == change["instances"][1]
         assert set(last) <= set(HOSTS)
     assert state_hosts() <= before, "a state host outlives its executor"
+
+
+@pytest.mark.parametrize("strategy", ["push", "pause_resume", "batched"])
+def test_other_strategies_carry_the_same_state(spark, tmp_path, cluster, strategy):
+    run = Run(tmp_path, cluster.url, 4, 1600, 100, 2)
+    (tmp_path / "changes.json").write_text(json.dumps({3: (1, strategy)}))
+
+    with run.driver() as driver:
+        driver.finish()
+
+    run.check(spark)
+    (change,) = json.loads((tmp_path / "history.json").read_text())
+    if strategy != "batched":
+        assert change["phase"] == "done", change
+    assert change["moved_bytes"] > 0
+    log = Checkpoint(directory(str(tmp_path / "checkpoint")))
+    assert any(log.manifest(epoch).held for epoch in log.epochs()), "no row ever waited"
+    assert not log.latest().held

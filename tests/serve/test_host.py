@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
+import xxhash
 from written_log import KEY, STATE, WrittenLog, hash_of, state_of
 
 from ferryman._log.advance import advance
@@ -21,13 +22,15 @@ from ferryman._log.directory import LocalDirectory
 from ferryman._model.errors import PeerFailed
 from ferryman._serve import client, launch
 from ferryman._serve.host import Configuration
-from ferryman._serve.wire import EPOCH, Bring, Drop, Take
+from ferryman._serve.wire import PIECES, Bring, Drop, Take, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
 TOKEN = "a-token-of-the-job"
 GROUPS = 8
 TABLES = {"Counts": "lmdb"}
+SCHEMA = part_schema(KEY, STATE)
+SCHEMAS = {"Counts": SCHEMA}
 
 
 @pytest.fixture
@@ -82,10 +85,11 @@ def test_groups_come_from_the_peer_and_what_happened_since_from_the_checkpoint(t
     fill(tmp_path, "a", log, 3)
     a, b = start(tmp_path, "a", watched), start(tmp_path, "b", watched)
 
-    answer = client.bring(b, TOKEN, Bring(TABLES, (1, 5), 4, a))
+    told = list(client.bring(b, TOKEN, Bring(TABLES, (5, 1), 4, a)))
 
-    assert answer["from_peer"] == 2
-    assert answer["bytes"] > 0
+    assert [one["group"] for one in told] == [5, 1], "in the order asked for"
+    assert [one["from_peer"] for one in told] == [1, 1]
+    assert all(one["bytes"] > 0 for one in told)
     store = held(tmp_path, "b")
     assert store.epochs()[[1, 5]].tolist() == [4, 4]
     assert store.epochs()[0] == -1
@@ -95,23 +99,24 @@ def test_groups_come_from_the_peer_and_what_happened_since_from_the_checkpoint(t
 def test_asked_again_it_only_catches_up(tmp_path, log, watched):
     fill(tmp_path, "a", log, 4)
     a, b = start(tmp_path, "a", watched), start(tmp_path, "b", watched)
-    client.bring(b, TOKEN, Bring(TABLES, (2,), 4, a))
+    list(client.bring(b, TOKEN, Bring(TABLES, (2,), 4, a)))
     log.commit({"Counts": {"s-1": 7, "s-2": None}})
 
-    assert client.bring(b, TOKEN, Bring(TABLES, (2,), 5, a))["from_peer"] == 0
+    assert [one["from_peer"] for one in client.bring(b, TOKEN, Bring(TABLES, (2,), 5, a))] == [0]
     assert content(held(tmp_path, "b"), [2], 5) == expected(log, [2], 5)
 
 
 def test_with_no_peer_it_all_comes_from_the_checkpoint(tmp_path, log, watched):
     b = start(tmp_path, "b", watched)
 
-    assert client.bring(b, TOKEN, Bring(TABLES, tuple(range(GROUPS)), 4))["from_peer"] == 0
+    told = list(client.bring(b, TOKEN, Bring(TABLES, tuple(range(GROUPS)), 4)))
+    assert [one["from_peer"] for one in told] == [0] * GROUPS
     assert content(held(tmp_path, "b"), list(range(GROUPS)), 4) == log.states[4]["Counts"]
 
 
 def test_what_is_dropped_is_gone(tmp_path, log, watched):
     b = start(tmp_path, "b", watched)
-    client.bring(b, TOKEN, Bring(TABLES, (1, 2), 4))
+    list(client.bring(b, TOKEN, Bring(TABLES, (1, 2), 4)))
     client.drop(b, TOKEN, Drop(TABLES, (1,)))
 
     assert held(tmp_path, "b").epochs()[[1, 2]].tolist() == [-1, 4]
@@ -123,7 +128,7 @@ def test_who_does_not_know_the_token_gets_nothing(tmp_path, log, watched):
 
     for token in ("", "another", TOKEN + "x"):
         with pytest.raises(PeerFailed, match="only serves the job"):
-            client.take(a, token, Take("Counts", "lmdb", 0), part_schema(KEY, STATE))
+            list(client.take(a, token, Take(TABLES, (0,)), SCHEMAS))
         with pytest.raises(PeerFailed, match="only serves the job"):
             client.drop(a, token, Drop(TABLES, (0,)))
     assert held(tmp_path, "a").epochs()[0] == 4
@@ -132,21 +137,26 @@ def test_who_does_not_know_the_token_gets_nothing(tmp_path, log, watched):
 @pytest.mark.parametrize(
     ("take", "says"),
     [
-        (Take("Other", "lmdb", 0), "no table 'Other'"),
-        (Take("../../../etc", "lmdb", 0), "no table"),
-        (Take("/etc/passwd", "lmdb", 0), "no table"),
-        (Take("Counts", "../lmdb", 0), "no store"),
-        (Take("Counts", "lmdb", GROUPS), "key groups 0 to 7"),
-        (Take("Counts", "lmdb", -1), "key groups 0 to 7"),
-        (Take("Counts", "lmdb", 3), "no main copy here"),
+        (Take({"Other": "lmdb"}, (0,)), "no table 'Other'"),
+        (Take({"../../../etc": "lmdb"}, (0,)), "no table"),
+        (Take({"/etc/passwd": "lmdb"}, (0,)), "no table"),
+        (Take({"Counts": "../lmdb"}, (0,)), "no store"),
+        (Take(TABLES, (GROUPS,)), "key groups 0 to 7"),
+        (Take(TABLES, (0, -1)), "key groups 0 to 7"),
     ],
 )
 def test_names_it_was_not_asked_to_serve_are_refused(tmp_path, log, watched, take, says):
     a = start(tmp_path, "a", watched)
 
     with pytest.raises(PeerFailed, match=says):
-        client.take(a, TOKEN, take, part_schema(KEY, STATE))
+        list(client.take(a, TOKEN, take, SCHEMAS))
     assert client.ping(a, TOKEN) > 0
+
+
+def test_a_group_that_is_not_there_is_left_out(tmp_path, log, watched):
+    a = start(tmp_path, "a", watched)
+
+    assert list(client.take(a, TOKEN, Take(TABLES, (3, 1)), SCHEMAS)) == [(3, {}), (1, {})]
 
 
 def test_what_is_no_request_is_refused_and_harms_nothing(tmp_path, log, watched):
@@ -174,37 +184,46 @@ class Liar(flight.FlightServerBase):
         return f"grpc+tcp://127.0.0.1:{self.port}"
 
     def do_get(self, context, ticket):
-        schema = part_schema(KEY, STATE).with_metadata({EPOCH: b"4"})
-        rows = pa.table({"_hash": [1], "sensor": ["no such"], "n": [99], "note": ["a lie"]}, schema=schema)
+        rows = pa.record_batch({"_hash": [1], "sensor": ["no such"], "n": [99], "note": ["a lie"]}, schema=SCHEMA)
         if self._how == "alien":
             return flight.RecordBatchStream(pa.table({"x": [1]}))
         if self._how == "stalls":
-            time.sleep(30)
-        wrong = b"altered!" if self._how == "altered" else None
+            time.sleep(3)
+        sent = piece("Counts", 0, 4, False, rows)
+        if self._how == "altered":
+            sent = sent.set_column(4, "rows", pa.array([b"other bytes"], pa.large_binary()))
+        if self._how == "another group":
+            sent = piece("Counts", 7, 4, False, rows)
+        if self._how == "no rows":
+            data = b"no Arrow at all"
+            sent = sent.set_column(4, "rows", pa.array([data], pa.large_binary()))
+            sent = sent.set_column(5, "checksum", pa.array([xxhash.xxh3_64_digest(data)], pa.binary(8)))
 
-        def batches():
-            for batch in rows.to_batches():
-                yield (batch, wrong) if wrong else batch
-            if self._how == "truncated":
+        def pieces():
+            yield sent
+            if self._how == "cut off":
                 raise flight.FlightServerError("the line was cut")
 
-        return flight.GeneratorStream(schema, batches())
+        return flight.GeneratorStream(PIECES, pieces())
 
 
-@pytest.mark.parametrize("how", ["alien", "altered", "truncated", "stalls"])
+LIES = ["alien", "altered", "another group", "no rows", "cut off", "ended early"]
+
+
+@pytest.mark.parametrize("how", [*LIES, "stalls"])
 def test_a_peer_that_lies_is_noticed(how):
     with Liar(how) as peer, pytest.raises(PeerFailed):
-        client.take(peer.location, TOKEN, Take("Counts", "lmdb", 0), part_schema(KEY, STATE), timeout_s=1)
+        list(client.take(peer.location, TOKEN, Take(TABLES, (0,)), SCHEMAS, timeout_s=1))
 
 
-@pytest.mark.parametrize("how", ["alien", "altered", "truncated", "not there"])
+@pytest.mark.parametrize("how", [*LIES, "not there"])
 def test_what_a_peer_cannot_give_comes_from_the_checkpoint(tmp_path, log, watched, how):
     b = start(tmp_path, "b", watched)
     with Liar(how) as peer:
         location = "grpc+tcp://127.0.0.1:1" if how == "not there" else peer.location
-        answer = client.bring(b, TOKEN, Bring(TABLES, (0, 1), 4, location))
+        told = list(client.bring(b, TOKEN, Bring(TABLES, (0, 1), 4, location)))
 
-    assert answer["from_peer"] == 0
+    assert [one["from_peer"] for one in told] == [0, 0]
     assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
 
 
@@ -214,12 +233,12 @@ def test_it_sends_no_faster_than_it_may(tmp_path, log, watched):
     fill(tmp_path, "a", log, log.epoch)
     quick = start(tmp_path, "a", watched)
     began = time.monotonic()
-    part, _ = client.take(quick, TOKEN, Take("Counts", "lmdb", 0), part_schema(KEY, STATE))
+    ((_, mains),) = client.take(quick, TOKEN, Take(TABLES, (0,)), SCHEMAS)
     unbounded = time.monotonic() - began
     fill(tmp_path, "slow", log, log.epoch)
-    slow = start(tmp_path, "slow", watched, bytes_per_s=part.nbytes * 2)
+    slow = start(tmp_path, "slow", watched, bytes_per_s=mains["Counts"][0].nbytes * 2)
     began = time.monotonic()
-    client.take(slow, TOKEN, Take("Counts", "lmdb", 0), part_schema(KEY, STATE))
+    list(client.take(slow, TOKEN, Take(TABLES, (0,)), SCHEMAS))
 
     assert time.monotonic() - began > max(0.4, unbounded)
 

@@ -10,6 +10,8 @@ import pytest
 from ferryman import Ferry, Operator, Value, sinks, sources
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
+from ferryman._log.verify import verify
+from ferryman._migrate.strategies import STRATEGIES
 from ferryman.errors import InvalidPlan, PlanUnderWay
 
 
@@ -53,6 +55,61 @@ def test_instances_come_and_go_while_rows_flow_and_nothing_shows(spark, tmp_path
     assert list(dict.fromkeys(one.instances for one in seen)) == [2, 5, 1, 4, 3]
     assert [one.phase for one in job.history()] == ["done"] * 4
     assert all(one.version <= other.version for one, other in pairwise(seen))
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "live"])
+def test_every_strategy_gives_the_same_rows_in_the_same_order(spark, tmp_path, strategy):
+    checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
+    job = fleet.start(spark, checkpoint, out, rows=1000, per_epoch=100, instances=2, retain=100, groups=8)
+    job.wait_for(lambda: job.epoch >= 2, timeout=60)
+    change = job.rescale(3, strategy=strategy)
+    job.wait_for(lambda: change.over, timeout=60)
+    job.wait()
+
+    assert fleet.found(spark, checkpoint, out) == fleet.expected(1000)
+    log = Checkpoint(directory(checkpoint))
+    held = [epoch for epoch in log.epochs() if log.manifest(epoch).held]
+    if strategy in ("push", "fetch"):
+        assert change.phase == "done"
+        assert held, "nothing waited, so nothing was tried"
+        assert held[-1] < log.epochs()[-1]
+    assert verify(log).sound
+
+
+def waiting_for_ever(job):
+    """Have a job switch groups whose state never comes; give back when rows wait for it."""
+    job._runner.changes._copy_in_turn = lambda current, lanes: None
+    assert job.wait_for(lambda: job.epoch >= 2, timeout=60)
+    job.rescale(3, strategy="push")
+    assert job.wait_for(lambda: bool(job._runner.latest.held), timeout=60)
+
+
+def test_rows_that_wait_when_a_job_stops_are_the_first_of_the_next(spark, tmp_path):
+    frame = sources.generator(spark, rows=2000, rows_per_epoch=50, keys=20, key_prefix="s-")
+    ferry = Ferry(spark, str(tmp_path / "c"), groups=8)
+    first, second = sinks.memory(), sinks.memory()
+    job = ferry.stream(frame).key_by("key").process(Count).write(first).start("waits", instances=2)
+    waiting_for_ever(job)
+    job.stop()
+    assert job._runner.latest.held
+    job = ferry.stream(frame).key_by("key").process(Count).write(second).start("waits", trigger={"availableNow": True})
+    job.wait()
+
+    assert not job._runner.latest.held
+    seen = {}
+    for row in [*first.rows(), *second.rows()]:
+        seen.setdefault(row["key"], []).append(row["n"])
+    assert sum(map(len, seen.values())) == 2000
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in seen.values())
+
+
+def test_a_source_that_ends_leaves_no_row_waiting(spark, tmp_path):
+    checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
+    job = fleet.start(spark, checkpoint, out, rows=600, per_epoch=100, instances=2, retain=100, groups=8)
+    waiting_for_ever(job)
+    job.wait()
+
+    assert fleet.found(spark, checkpoint, out) == fleet.expected(600)
 
 
 def test_a_job_that_is_started_again_has_the_instances_it_last_had(spark, tmp_path):

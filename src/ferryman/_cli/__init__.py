@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from ferryman._cli import bench, cluster, demo, state, verify
+from ferryman._cli import bench, cluster, demo, jobs, state, verify
 from ferryman._model.errors import FerrymanError
 
 
@@ -34,5 +34,7 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
 app.command()(demo.demo)
+for command in jobs.COMMANDS:
+    app.command()(command)
 app.command()(state.state)
 app.command()(verify.verify)

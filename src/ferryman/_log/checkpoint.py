@@ -5,6 +5,7 @@ The layout is an open format, described in docs/checkpoint-format.md:
     ferryman.json                                   the job's card
     manifests/000000000042.json                     epoch 42 is committed, and this belongs to it
     deltas/000000000042-<table>-<instance>-<checksum>.arrow
+    held/000000000042-<operator>-<instance>-<checksum>.arrow
     snapshots/000000000040.json, 000000000040-<table>-<first group>-<checksum>.parquet
     intent.json                                     the silent epoch under way, if any
     spark/                                          Spark's own checkpoint: offsets and commits
@@ -41,7 +42,7 @@ CARD = "ferryman.json"
 INTENT = "intent.json"
 
 # What a checkpoint holds, Ferryman's or Spark's: a directory with any of these and no card is not a new one.
-_HELD = {"manifests", "deltas", "snapshots", "spark", "offsets", "commits"}
+_HELD = {"manifests", "deltas", "held", "snapshots", "spark", "offsets", "commits"}
 
 _NUMBERED = re.compile(r"[0-9]{12,}\.json")
 
@@ -211,17 +212,24 @@ class Checkpoint:
 
     def write_delta(self, epoch: int, table: str, instance: int, delta: pa.Table) -> DeltaRef:
         """Publish the delta of one instance; writing it twice is writing it once."""
+        return self._write_rows("deltas", epoch, table, instance, delta)
+
+    def write_held(self, epoch: int, operator: str, instance: int, rows: pa.Table) -> DeltaRef:
+        """Publish the rows that an instance of an operator keeps for later."""
+        return self._write_rows("held", epoch, operator, instance, rows)
+
+    def _write_rows(self, folder: str, epoch: int, label: str, instance: int, rows: pa.Table) -> DeltaRef:
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, delta.schema) as writer:
-            writer.write_table(delta)
+        with pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
         data = sink.getvalue()
         digest = checksum(data)
-        name = f"deltas/{epoch:012d}-{table}-{instance}-{digest}.arrow"
+        name = f"{folder}/{epoch:012d}-{label}-{instance}-{digest}.arrow"
         self.directory.write(name, data)
-        return DeltaRef(name, instance, delta.num_rows, data.size, digest)
+        return DeltaRef(name, instance, rows.num_rows, data.size, digest)
 
     def read_delta(self, ref: DeltaRef) -> pa.Table:
-        """Read a delta, checked."""
+        """Read a delta, or rows that are held, checked."""
         data = self.verified(ref.file, ref.checksum, ref.bytes)
         with pa.ipc.open_file(data) as reader:
             return reader.read_all()

@@ -39,8 +39,23 @@ def prune(checkpoint: Checkpoint, oldest: int) -> int:
         for name in directory.list("snapshots")
         if name.endswith(".parquet") and _epoch(name) <= newest and f"snapshots/{name}" not in kept
     ]
-    directory.delete([*deltas, *files])
-    return len(manifests) + len(lists) + len(deltas) + len(files)
+    held = _held_no_more(checkpoint, base)
+    directory.delete([*deltas, *files, *held])
+    return len(manifests) + len(lists) + len(deltas) + len(files) + len(held)
+
+
+def _held_no_more(checkpoint: Checkpoint, base: int) -> list[str]:
+    """List the files of held rows that no kept manifest names; nearly always there are no files at all."""
+    old = [f"held/{name}" for name in checkpoint.directory.list("held") if _epoch(name) < base]
+    if not old:
+        return []
+    kept = {
+        one.file.file
+        for epoch in checkpoint.epochs()
+        for ones in checkpoint.manifest(epoch).held.values()
+        for one in ones
+    }
+    return [name for name in old if name not in kept]
 
 
 def _epoch(name: str) -> float:

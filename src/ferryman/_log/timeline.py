@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import FerrymanError
-from ferryman._model.records import DeltaRef, JobCard, Manifest, Snapshot, SnapshotFile
+from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, Snapshot, SnapshotFile
 
 Place = tuple[str, int]
 
@@ -92,6 +92,13 @@ class Timeline:
             for table, refs in manifest.tables.items():
                 for ref in refs:
                     yield manifest, table, ref
+
+    def held(self) -> Iterator[tuple[Manifest, HeldRows]]:
+        """List the rows that wait after an epoch, oldest first; epochs may share a file."""
+        for manifest in self.manifests.values():
+            for ones in manifest.held.values():
+                for one in ones:
+                    yield manifest, one
 
     def snapshot_files(self) -> Iterator[tuple[Snapshot, str, SnapshotFile]]:
         """List every file of a snapshot named, oldest first, with its table; snapshots may share files."""

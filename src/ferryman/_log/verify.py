@@ -16,7 +16,7 @@ from ferryman._log.compare import snapshots_that_differ
 from ferryman._log.examine import Columns, examine_delta, examine_snapshot_file
 from ferryman._log.timeline import Timeline
 from ferryman._model.errors import CorruptCheckpoint, FerrymanError, MissingDelta
-from ferryman._model.records import JobCard, SnapshotFile
+from ferryman._model.records import DeltaRef, JobCard, SnapshotFile
 
 Progress = Callable[[int, int], None]
 
@@ -125,11 +125,13 @@ class _Verification:
         card = self._card()
         self._intent()
         # What is listed before the manifests are read is named by one of them, or by none.
-        listed = [f"{folder}/{name}" for folder in ("deltas", "snapshots") for name in self._list(folder)]
+        folders = ("deltas", "held", "snapshots")
+        listed = [f"{folder}/{name}" for folder in folders for name in self._list(folder)]
         listed += [f"manifests/{name}" for name in self._list("manifests")]
         timeline = Timeline.read(self._checkpoint, card)
         refs = {ref.file: ref.bytes for _, _, ref in timeline.deltas()}
         refs.update({one.file: one.bytes for _, _, one in timeline.snapshot_files()})
+        refs.update({one.file.file: one.file.bytes for _, one in timeline.held()})
         self._total = 2 * sum(refs.values())
         columns = {name: Columns.of(one, card.groups) for name, one in card.tables.items()} if card else {}
         self._examine(timeline, columns)
@@ -186,6 +188,14 @@ class _Verification:
                 timeline.unsound_deltas.add(manifest.epoch)
                 epoch = manifest.epoch
                 self._fault(ref.file, what, timeline.damaged_by("delta", epoch), self._remedy(timeline, "delta", epoch))
+        waiting: dict[DeltaRef, list[int]] = {}
+        for manifest, held in timeline.held():
+            waiting.setdefault(held.file, []).append(manifest.epoch)
+        for ref, epochs in waiting.items():
+            what = examine_delta(self._checkpoint, ref, None, None)
+            self._advance(ref.bytes)
+            if what is not None:
+                self._fault(ref.file, what, tuple(epochs), RESTORE)
         # Snapshots may share a file, and each of them says by itself what is in it.
         examined: dict[SnapshotFile, str | None] = {}
         for snapshot, table, one in timeline.snapshot_files():

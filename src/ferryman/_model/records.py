@@ -107,6 +107,34 @@ class Watermarks:
 
 
 @dataclass(frozen=True)
+class HeldRows:
+    """Rows that were read and are not yet processed, as the state of their key groups is on its way.
+
+    Attributes
+    ----------
+    file
+        The file they are in.
+    epoch
+        The epoch that read them.
+    groups
+        The key groups of which it holds rows that still wait.
+    """
+
+    file: DeltaRef
+    epoch: int
+    groups: tuple[int, ...]
+
+    def json(self) -> dict[str, Any]:
+        """Write them as JSON values."""
+        return {"file": asdict(self.file), "epoch": self.epoch, "groups": list(self.groups)}
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> HeldRows:
+        """Read them back from JSON."""
+        return cls(DeltaRef(**raw["file"]), raw["epoch"], tuple(raw["groups"]))
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Commit one epoch: the one atomic record that says what belongs to it.
 
@@ -124,10 +152,12 @@ class Manifest:
     sinks: Mapping[str, Any] = field(default_factory=dict)
     watermarks: Watermarks = Watermarks()
     offsets: tuple[Any, ...] = ()
+    held: Mapping[str, tuple[HeldRows, ...]] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """Write the manifest as JSON values."""
         raw = dict(vars(self))
+        raw["held"] = {name: [one.json() for one in held] for name, held in self.held.items()}
         raw["routing"] = self.routing.json()
         raw["offsets"] = list(self.offsets)
         raw["operators"] = {name: asdict(record) for name, record in self.operators.items()}
@@ -144,6 +174,8 @@ class Manifest:
         values["operators"] = {name: OperatorRecord(**one) for name, one in raw["operators"].items()}
         values["tables"] = {name: tuple(DeltaRef(**ref) for ref in refs) for name, refs in raw["tables"].items()}
         values["watermarks"] = Watermarks(**raw["watermarks"])
+        held = raw.get("held", {})
+        values["held"] = {name: tuple(HeldRows.parse(one) for one in ones) for name, ones in held.items()}
         return cls(**values)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from ferryman._model.errors import PeerFailed
-from ferryman._serve.wire import AUTHORIZATION, EPOCH, Bring, Drop, Take, digest, failed
+from ferryman._serve.wire import AUTHORIZATION, PIECES, Bring, Drop, Take, failed, unwrap
 
 # A peer that has not answered for so long is taken for gone.
 TIMEOUT_S = 60.0
@@ -19,30 +19,54 @@ def _options(token: str, timeout_s: float) -> flight.FlightCallOptions:
     return flight.FlightCallOptions(timeout=timeout_s, headers=[(AUTHORIZATION.encode(), f"Bearer {token}".encode())])
 
 
+Main = tuple[pa.Table, int]
+
+
 def take(
-    location: str, token: str, what: Take, schema: pa.Schema, timeout_s: float = TIMEOUT_S
-) -> tuple[pa.Table, int]:
-    """Fetch the main copy of a key group, and the epoch it is at; altered or alien bytes are refused."""
+    location: str, token: str, what: Take, schemas: Mapping[str, pa.Schema], timeout_s: float = TIMEOUT_S
+) -> Iterator[tuple[int, dict[str, Main]]]:
+    """Fetch main copies, group after group: for each table its rows and the epoch they are at.
+
+    A table that the peer has no main of is left out. Nothing of a group is given before all of it is there and whole.
+    """
     try:
         with flight.connect(location) as peer:
             reader = peer.do_get(flight.Ticket(what.bytes()), _options(token, timeout_s))
-            if not reader.schema.equals(schema):
-                raise PeerFailed(f"the state host at {location} sent other columns than {what.table!r} has")
-            epoch = int((reader.schema.metadata or {})[EPOCH])
-            batches = []
+            if not reader.schema.equals(PIECES):
+                raise ValueError("it sent something else than main copies")
+            wanted = iter(what.groups)
+            found: dict[str, Main] = {}
+            ended: set[str] = set()
+            held: list[pa.RecordBatch] = []
+            group = next(wanted, None)
             for chunk in reader:
-                if chunk.app_metadata is None or chunk.app_metadata.to_pybytes() != digest(chunk.data):
-                    raise PeerFailed(f"the state host at {location} sent bytes that were altered on the way")
-                batches.append(chunk.data)
-        return pa.Table.from_batches(batches, schema), epoch
-    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+                table, of, epoch, last, rows = unwrap(chunk.data, schemas)
+                if of != group or table in ended:
+                    raise ValueError("it sent another key group than was asked for")
+                held += [] if rows is None else [rows]
+                if last:
+                    ended.add(table)
+                    if epoch >= 0:
+                        found[table] = pa.Table.from_batches(held, schemas[table]), epoch
+                    held = []
+                if ended == set(what.tables):
+                    yield of, found
+                    found, ended, group = {}, set(), next(wanted, None)
+            if group is not None:
+                raise ValueError("it ended before everything was there")
+    except (pa.ArrowException, ValueError, OSError) as error:
         raise failed(location, error) from error
 
 
-def bring(location: str, token: str, what: Bring, timeout_s: float = TIMEOUT_S) -> dict[str, int]:
-    """Have a host bring key groups to an epoch; tell what came from its peer."""
-    found: dict[str, int] = _call(location, token, "bring", what.bytes(), timeout_s)
-    return found
+def bring(location: str, token: str, what: Bring, timeout_s: float = TIMEOUT_S) -> Iterator[dict[str, int]]:
+    """Have a host bring key groups to an epoch; tell of each as it arrives."""
+    try:
+        with flight.connect(location) as peer:
+            for one in peer.do_action(flight.Action("bring", what.bytes()), _options(token, timeout_s)):
+                found: dict[str, int] = json.loads(one.body.to_pybytes())
+                yield found
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise failed(location, error) from error
 
 
 def drop(location: str, token: str, what: Drop, timeout_s: float = TIMEOUT_S) -> None:

@@ -14,7 +14,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from ferryman._log.checkpoint import Checkpoint, evolution_of, schemas_of
 from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, PeerFailed, StaleTask
 from ferryman._serve import client
-from ferryman._serve.wire import BATCH_ROWS, EPOCH, Bring, Drop, Take, Token, digest, parse
+from ferryman._serve.wire import BATCH_ROWS, PIECES, Bring, Drop, Take, Token, parse, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
@@ -83,34 +83,25 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
     # -- the calls -----------------------------------------------------------------------------------
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """Send the main copy of a key group, as it is."""
+        """Send the main copies of key groups as they are, one group after the other."""
         take: Take = parse(Take, ticket.ticket)
-        store = self._store(take.table, take.backend, (take.group,))
-        for _ in range(_TRIES):
-            epoch = int(store.epochs()[take.group])
-            if epoch < 0:
-                break
-            with contextlib.suppress(StaleTask):
-                part = store.scan(take.group, epoch)
-                schema = part.schema.with_metadata({EPOCH: str(epoch).encode()})
-                return flight.GeneratorStream(schema, self._batches(part.cast(schema)))
-        raise flight.FlightServerError(f"key group {take.group} of {take.table!r} has no main copy here")
+        opened = {table: self._store(table, backend, take.groups) for table, backend in take.tables.items()}
+        return flight.GeneratorStream(PIECES, self._pieces(take, opened))
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
         """Bring key groups in, or forget them."""
         body = action.body.to_pybytes()
         if action.type == "bring":
-            answer = self._bring(parse(Bring, body))
+            yield from (flight.Result(json.dumps(one).encode()) for one in self._bring(parse(Bring, body)))
         elif action.type == "drop":
             drop: Drop = parse(Drop, body)
             for table, backend in drop.tables.items():
                 self._store(table, backend, drop.groups).drop(np.array(drop.groups, np.int64))
-            answer = {}
+            yield flight.Result(b"{}")
         elif action.type == "ping":
-            answer = {"pid": os.getpid()}
+            yield flight.Result(json.dumps({"pid": os.getpid()}).encode())
         else:
             raise flight.FlightServerError(f"a state host knows no {action.type!r}")
-        yield flight.Result(json.dumps(answer).encode())
 
     # -- inside --------------------------------------------------------------------------------------
 
@@ -128,38 +119,50 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
                 self._stores[table] = stores.open(backend, self._home / table, key, state, self._card.groups)
             return self._stores[table]
 
-    def _batches(self, part: pa.Table) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    def _pieces(self, take: Take, opened: Mapping[str, stores.Store]) -> Iterator[pa.RecordBatch]:
         sent, began = 0, time.monotonic()
-        for batch in part.to_batches(max_chunksize=BATCH_ROWS):
-            yield batch, digest(batch)
-            sent += batch.nbytes
-            if self._bytes_per_s:
-                time.sleep(max(0.0, began + sent / self._bytes_per_s - time.monotonic()))
+        for group in take.groups:
+            for table, store in opened.items():
+                part, epoch = _main(store, group)
+                batches = [] if part is None else part.to_batches(max_chunksize=BATCH_ROWS)
+                for batch in batches:
+                    yield piece(table, group, epoch, last=False, rows=batch)
+                    sent += batch.nbytes
+                    if self._bytes_per_s:
+                        time.sleep(max(0.0, began + sent / self._bytes_per_s - time.monotonic()))
+                yield piece(table, group, epoch, last=True, rows=None)
 
-    def _bring(self, bring: Bring) -> dict[str, int]:
+    def _bring(self, bring: Bring) -> Iterator[dict[str, int]]:
         """Have groups at an epoch: from the peer what it has, the rest and what came since from the checkpoint."""
-        moved = from_peer = 0
-        for table, backend in bring.tables.items():
-            store = self._store(table, backend, bring.groups)
-            groups = np.array(bring.groups, np.int64)
-            key, state = schemas_of(self._card.tables[table])
-            if bring.peer is not None:
-                for group in groups[store.epochs()[groups] < 0].tolist():
-                    # Whatever a peer cannot give, or gives wrong, is in the checkpoint.
-                    with contextlib.suppress(PeerFailed):
-                        take = Take(table, backend, group)
-                        part, epoch = client.take(bring.peer, self._token, take, part_schema(key, state))
+        opened = {table: self._store(table, backend, bring.groups) for table, backend in bring.tables.items()}
+        missing = tuple(group for group in bring.groups if any(store.epochs()[group] < 0 for store in opened.values()))
+        left = list(bring.groups)
+        if bring.peer is not None and missing:
+            schemas = {table: part_schema(*schemas_of(self._card.tables[table])) for table in opened}
+            # Whatever a peer cannot give, or gives wrong, is in the checkpoint.
+            with contextlib.suppress(PeerFailed):
+                for group, mains in client.take(bring.peer, self._token, Take(bring.tables, missing), schemas):
+                    size = 0
+                    for table, (part, epoch) in mains.items():
                         if epoch <= bring.to:
-                            store.ingest(part, np.array([group]), epoch)
-                            moved += part.nbytes
-                            from_peer += 1
+                            opened[table].ingest(part, np.array([group]), epoch)
+                            size += part.nbytes
+                    self._advance(opened, [group], bring.to)
+                    left.remove(group)
+                    yield {"group": group, "bytes": size, "from_peer": len(mains)}
+        self._advance(opened, left, bring.to)
+        yield from ({"group": group, "bytes": 0, "from_peer": 0} for group in left)
+
+    def _advance(self, opened: Mapping[str, stores.Store], groups: list[int], to: int) -> None:
+        for table, store in opened.items():
+            key, state = schemas_of(self._card.tables[table])
             try:
                 advance(
                     store,
                     self._checkpoint,
                     table,
-                    groups,
-                    bring.to,
+                    np.array(groups, np.int64),
+                    to,
                     key=key,
                     state=state,
                     total=self._card.groups,
@@ -167,7 +170,17 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
                 )
             except FerrymanError as error:
                 raise flight.FlightServerError(str(error)) from error
-        return {"bytes": moved, "from_peer": from_peer}
+
+
+def _main(store: stores.Store, group: int) -> tuple[pa.Table | None, int]:
+    """Read a main that tasks may be moving on; nothing and -1 where there is none."""
+    for _ in range(_TRIES):
+        epoch = int(store.epochs()[group])
+        if epoch < 0:
+            break
+        with contextlib.suppress(StaleTask):
+            return store.scan(group, epoch), epoch
+    return None, -1
 
 
 def _end_with(pid: int) -> None:

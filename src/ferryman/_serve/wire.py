@@ -15,28 +15,38 @@ import xxhash
 from ferryman._model.errors import PeerFailed
 
 AUTHORIZATION = "authorization"
-EPOCH = b"ferryman.epoch"
 # A main copy travels in batches of so many rows: large enough to be fast, small enough that a slow line is noticed.
 BATCH_ROWS = 20_000
 
 
+# Main copies of several tables travel in one stream, group after group, as pieces: which table and group it is of, the
+# epoch that main is at (-1: there is none here), whether it is the last of its table and group, and the rows.
+PIECES = pa.schema(
+    [
+        ("table", pa.string()),
+        ("group", pa.int32()),
+        ("epoch", pa.int64()),
+        ("last", pa.bool_()),
+        ("rows", pa.large_binary()),
+        ("checksum", pa.binary(8)),
+    ]
+)
+
+
 @dataclass(frozen=True)
 class Take:
-    """Ask for the main copy of a key group.
+    """Ask for the main copies of key groups, in this order.
 
     Attributes
     ----------
-    table
-        The table, as the checkpoint names it.
-    backend
-        The store it is kept in.
-    group
-        The key group.
+    tables
+        The store of each table.
+    groups
+        The key groups.
     """
 
-    table: str
-    backend: str
-    group: int
+    tables: Mapping[str, str]
+    groups: tuple[int, ...]
 
     def bytes(self) -> bytes:
         """Write it."""
@@ -92,10 +102,27 @@ def parse(kind: type[Any], data: bytes) -> Any:
         raise flight.FlightServerError(f"this is not a request for {kind.__name__}: {error}") from error
 
 
-def digest(batch: pa.RecordBatch) -> bytes:
-    """Give the checksum of a batch's content."""
-    # As it goes over the line: only there a slice of a larger batch and the same rows by themselves are the same bytes.
-    return bytes(xxhash.xxh3_64_digest(memoryview(batch.serialize())))
+def piece(table: str, group: int, epoch: int, last: bool, rows: pa.RecordBatch | None) -> pa.RecordBatch:
+    """Wrap some rows of a main copy."""
+    data = b"" if rows is None else memoryview(rows.serialize())
+    values = [[table], [group], [epoch], [last], [data], [xxhash.xxh3_64_digest(data)]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(value, field.type) for value, field in zip(values, PIECES, strict=True)], schema=PIECES
+    )
+
+
+def unwrap(data: pa.RecordBatch, schemas: Mapping[str, pa.Schema]) -> tuple[str, int, int, bool, pa.RecordBatch | None]:
+    """Take a piece apart; altered or alien bytes are refused."""
+    row = data.to_pylist()[0]
+    if xxhash.xxh3_64_digest(row["rows"]) != row["checksum"]:
+        raise ValueError("bytes were altered on the way")
+    if row["table"] not in schemas:
+        raise ValueError(f"there is no table {row['table']!r}")
+    rows = None
+    if row["rows"]:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(row["rows"]), schemas[row["table"]])
+        rows.validate(full=True)
+    return row["table"], row["group"], row["epoch"], row["last"], rows
 
 
 class Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]

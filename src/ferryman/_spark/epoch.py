@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from ferryman._log.agreement import read_offsets
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import PinningLost
-from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_RATIO, WORTH_ROWS
@@ -81,8 +81,9 @@ class EpochRunner:
         self._home = home
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._prepared = False
+        self._held: frozenset[int] = frozenset()
         self.run_id = uuid.uuid4().hex
-        self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest.epoch if self.latest else 0)
+        self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest)
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,
@@ -140,12 +141,12 @@ class EpochRunner:
 
     def run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         """Run and commit the next epoch, in the layout that is its own."""
-        self._planner = self.changes.begin()
+        self._planner, self._held = self.changes.begin()
         before = self.latest
         try:
             return self._run(source, batch, silent=silent, time_ms=time_ms)
         finally:
-            self.changes.ended(self._planner, self.next - 1, committed=self.latest is not before)
+            self.changes.ended(self._planner, self.latest, committed=self.latest is not before)
             self._planner = self.changes.planner
 
     def _run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
@@ -195,6 +196,7 @@ class EpochRunner:
             written,
             self._watermarks(receipts),
             self._covered(offsets),
+            self._waiting(receipts),
         )
         reach("before-manifest")
         self.checkpoint.commit(manifest)
@@ -265,6 +267,8 @@ class EpochRunner:
                 watermarks.used_ms,
                 {one.name: self._broadcasts[one.name].packed() for one in node.stream.spec.tables if one.broadcast},
                 self.latest is None or name not in self.latest.operators,
+                self._held,
+                self.latest.held.get(name, ()) if self.latest else (),
             )
             for name, node in self._planner.nodes.items()
         }
@@ -291,6 +295,9 @@ class EpochRunner:
         Only the committed epoch before decides, so that an epoch redone after a crash is redone the same way.
         """
         records = self.latest.operators if self.latest else {}
+        if self._held or (self.latest and self.latest.held):
+            # Rows are held as they came, and are processed as such.
+            return set()
         return {
             name
             for name, one in records.items()
@@ -309,6 +316,18 @@ class EpochRunner:
         receipts = self._receipts(epoch, "instance")
         wanted = ((name, one) for name in self._planner.nodes for one in range(self._planner.routing.instances))
         return [one for one in wanted if one not in receipts]
+
+    def _waiting(self, receipts: Sequence[Mapping[str, Any]]) -> dict[str, tuple[HeldRows, ...]]:
+        """List the rows that still wait after an epoch: those of groups that waited in it."""
+        found: dict[str, list[HeldRows]] = {}
+        for name, ones in (self.latest.held if self.latest else {}).items():
+            for one in ones:
+                groups = tuple(group for group in one.groups if group in self._held)
+                found.setdefault(name, []).extend([replace(one, groups=groups)] if groups else [])
+        for receipt in receipts:
+            if receipt["held"] is not None:
+                found.setdefault(receipt["operator"], []).append(HeldRows.parse(receipt["held"]))
+        return {name: tuple(ones) for name, ones in found.items() if ones}
 
     def _watermarks(self, receipts: Sequence[Mapping[str, Any]]) -> Watermarks:
         """Give the watermarks after an epoch, from what its tasks saw."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from ferryman._serve.host import Configuration
-from ferryman._serve.launch import begin
 from ferryman._spark.home import home, host
 
 PLACES = "instance int, host string, location string"
@@ -43,6 +41,10 @@ class FindHost:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run in the place of an instance."""
+        # Only here: no other task needs Arrow Flight.
+        from ferryman._serve.host import Configuration
+        from ferryman._serve.launch import begin
+
         for _ in batches:
             pass
         context = TaskContext.get()

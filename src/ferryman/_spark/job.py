@@ -29,6 +29,7 @@ from ferryman._model.errors import (
 from ferryman._model.records import RoutingTable
 from ferryman._routing.planning import moved, rebalanced, rescaled
 from ferryman._spark.background import Background
+from ferryman._spark.controlled import Controlled
 from ferryman._spark.epoch import EpochProgress, EpochRunner
 from ferryman._spark.home import home
 from ferryman._spark.reconfigure import Preview, Reconfiguration
@@ -93,6 +94,7 @@ class Job:
         self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
         if not self._once:
             self._clock.start()
+        self._control = Controlled(self)
         self._watch = threading.Thread(target=self._close_at_end, name="ferryman-watch", daemon=True)
         self._watch.start()
 
@@ -196,9 +198,10 @@ class Job:
         return min(max(left, _SHORTEST_S), _LONGEST_S)
 
     def _last_epochs(self) -> None:
-        """After all data of a source that ends: what the watermark has come to is done before the job is."""
+        """After all data of a source that ends: what the watermark has come to, and rows that wait, are done first."""
         for _ in range(_MOST_LAST_EPOCHS):
-            if self._failure is not None or self._stopping or not self._runner.due_by_watermark():
+            due = self._runner.due_by_watermark() or self._runner.changes.wants_epoch
+            if self._failure is not None or self._stopping or not due:
                 return
             now = _now_ms()
             try:
@@ -259,26 +262,33 @@ class Job:
 
     # -- reconfiguration ---------------------------------------------------------------------------
 
-    def rescale(self, instances: int) -> Reconfiguration:
+    def rescale(self, instances: int, *, strategy: str = "live") -> Reconfiguration:
         """Change the number of instances while the stream flows.
 
         The new layout is prepared in the background; the epoch after that is the first to use it. Only as many key
         groups move as an even spread needs, by the rows that each had of late.
+
+        Parameters
+        ----------
+        instances
+            How many there are to be.
+        strategy
+            How state moves: "live", or one of the protocols it is compared with, see docs/reconfiguration.md.
 
         Examples
         --------
         >>> job.rescale(8).wait()  # doctest: +SKIP
         True
         """
-        return self._request("rescale", self._to_instances(instances))
+        return self._request("rescale", self._to_instances(instances), strategy)
 
-    def move(self, groups: int | Iterable[int], to: int) -> Reconfiguration:
+    def move(self, groups: int | Iterable[int], to: int, *, strategy: str = "live") -> Reconfiguration:
         """Give key groups to an instance while the stream flows."""
-        return self._request("move", _to_instance(groups, to))
+        return self._request("move", _to_instance(groups, to), strategy)
 
-    def rebalance(self) -> Reconfiguration:
+    def rebalance(self, *, strategy: str = "live") -> Reconfiguration:
         """Even out the load of the instances while the stream flows, by the rows that each key group had of late."""
-        return self._request("rebalance", _to_balance)
+        return self._request("rebalance", _to_balance, strategy)
 
     def plan(
         self, instances: int | None = None, *, groups: int | Iterable[int] | None = None, to: int | None = None
@@ -315,10 +325,10 @@ class Job:
         """Give the number of instances of the newest committed epoch."""
         return self._runner.changes.table.instances
 
-    def _request(self, kind: str, choose: _Choice) -> Reconfiguration:
+    def _request(self, kind: str, choose: _Choice, strategy: str) -> Reconfiguration:
         if self._stopping or not self.active:
             raise InvalidPlan(f"job {self.name!r} is stopping, so nothing can be moved. Start it again first.")
-        return self._runner.changes.request(kind, choose, "live")
+        return self._runner.changes.request(kind, choose, strategy)
 
     def _to_instances(self, instances: int) -> _Choice:
         if not isinstance(instances, int) or isinstance(instances, bool):
@@ -367,14 +377,16 @@ class Job:
             with self._changed:
                 if self._closed:
                     return
+            # Before the last epochs, so that these have no row wait for anything.
+            self._runner.changes.close(f"job {self.name!r} has ended")
             if self._once and self._query_failure() is None:
                 self._last_epochs()
             with self._changed:
                 self._closed = True
                 self._changed.notify_all()
-            self._runner.changes.close(f"job {self.name!r} has ended")
             if self._clock.is_alive() and self._clock is not threading.current_thread():
                 self._clock.join()
+            self._control.close()
             self._background.close()
             self._runner.close()
             # The home of a run is of no use to the next one.

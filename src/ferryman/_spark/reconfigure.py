@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,12 +20,11 @@ import numpy as np
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._migrate.machine import Migration, Phase, Plan
+from ferryman._migrate.orders import ORDERS, Cargo
 from ferryman._migrate.strategies import steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
-from ferryman._model.records import RoutingTable
+from ferryman._model.records import Manifest, RoutingTable
 from ferryman._routing.planning import Move, moves, relabelled
-from ferryman._serve import client
-from ferryman._serve.wire import Bring, Drop
 from ferryman._spark.hosts import FindHost, Place
 from ferryman._spark.plan import Planner
 
@@ -38,6 +37,9 @@ _PATIENCE_S = 60.0
 _COPY_S = 600.0
 # How many key groups a call is for.
 _CHUNK = 16
+# What a lane and an instance are taken to do in a second, where an order wants to know which takes longer.
+_BYTES_PER_S = 200e6
+_ROWS_PER_S = 200e3
 # How often a target may catch up before it is as near as it can come.
 _MOST_ROUNDS = 10
 
@@ -147,17 +149,20 @@ class Reconfigurer:
         Where state can be weighed.
     run_id, home
         The run of the job, and where its hosts keep their homes.
-    epoch
-        The newest committed epoch.
+    latest
+        The manifest of the newest committed epoch.
     """
 
-    def __init__(self, planner: Planner, checkpoint: Checkpoint, run_id: str, home: str | None, epoch: int) -> None:
+    def __init__(
+        self, planner: Planner, checkpoint: Checkpoint, run_id: str, home: str | None, latest: Manifest | None
+    ) -> None:
         self.planner = planner
         # Called when an epoch is wanted, data or not.
         self.wake: Callable[[], None] = lambda: None
         self._checkpoint = checkpoint
         self._find = FindHost(checkpoint.directory.uri, run_id, home, secrets.token_hex(16))
-        self._epoch = epoch
+        self._epoch = latest.epoch if latest else 0
+        self._waiting = waiting_groups(latest)
         self._changed = threading.Condition()
         self._current: Reconfiguration | None = None
         self._next: dict[int, Planner] = {}
@@ -167,21 +172,22 @@ class Reconfigurer:
 
     # -- for epochs --------------------------------------------------------------------------------
 
-    def begin(self) -> Planner:
-        """Give the layout of the epoch that begins now."""
+    def begin(self) -> tuple[Planner, frozenset[int]]:
+        """Give the layout of the epoch that begins now, and the groups whose rows are to wait in it."""
         with self._changed:
             current = self._current
-            self._changed.wait_for(lambda: current is None or not current._machine.stopped)
-            if current is None or current.over:
-                return self.planner
+            self._changed.wait_for(lambda: current is None or self._closed or not current._machine.stopped)
+            if current is None or current.over or self._closed:
+                return self.planner, frozenset()
             current._machine = current._machine.on_begin()
             assert current._machine.running is not None, "it has just begun"
-            return self._planner_for(current._machine.running.table)
+            return self._planner_for(current._machine.running.table), current._machine.running.held
 
-    def ended(self, planner: Planner, epoch: int, *, committed: bool) -> None:
-        """Learn how the epoch ended that was run with a layout."""
+    def ended(self, planner: Planner, latest: Manifest | None, *, committed: bool) -> None:
+        """Learn how the epoch ended that was run with a layout, and which is the newest committed one."""
         with self._changed:
-            self._epoch = epoch
+            epoch = self._epoch = latest.epoch if latest else 0
+            self._waiting = waiting_groups(latest)
             switched = committed and planner is not self.planner
             if switched:
                 self.planner.release(but_for=planner)
@@ -201,10 +207,12 @@ class Reconfigurer:
 
     @property
     def wants_epoch(self) -> bool:
-        """Tell whether a plan waits for nothing but an epoch."""
+        """Tell whether a plan, or rows that were held, wait for nothing but an epoch."""
         # Without the lock: who holds it may be waking the one who asks.
         current = self._current
-        return current is not None and current._machine.phase is Phase.SWITCH
+        if current is None or current.over or self._closed:
+            return bool(self._waiting)
+        return current._machine.phase is Phase.SWITCH or bool(self._waiting - current._machine.layout().held)
 
     # -- for users ---------------------------------------------------------------------------------
 
@@ -289,6 +297,7 @@ class Reconfigurer:
         """End with the job."""
         with self._changed:
             self._closed = self._closed or why
+            self._changed.notify_all()
             current = self._current
             if current is not None and current._machine.running is not None:
                 self._step(current, current._machine.on_ended(committed=False))
@@ -300,12 +309,67 @@ class Reconfigurer:
         """Do what the machine wants done, until nothing is left."""
         try:
             lanes = self._prepare(current)
-            self._copy(current, lanes)
+            if current._machine.plan.strategy.waits == "moving":
+                self._copy_in_turn(current, lanes)
+            else:
+                self._copy(current, lanes)
             current.wait()
             self._tidy(current, lanes)
         except Exception as error:
             log.warning("a plan was given up: %s", error)
             self.abort(str(error))
+
+    def _copy_in_turn(self, current: Reconfiguration, lanes: list[Lane]) -> None:
+        """Copy what the machine wants copied, and say of each group at once that it is there: its rows wait for it."""
+        lane_of = {group: lane for lane in lanes for group in lane.groups}
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: current.over or current._machine.to_copy())
+                wanted = [move.group for move in current._machine.to_copy()]
+                for group in wanted:
+                    if group not in lane_of:
+                        self._step(current, current._machine.on_arrived(group))
+            if current.over:
+                return
+            by_lane: dict[Lane, list[int]] = {}
+            for one in ORDERS[current._machine.plan.strategy.order](self._cargo(wanted)):
+                if one.group in lane_of:
+                    by_lane.setdefault(lane_of[one.group], []).append(one.group)
+            with ThreadPoolExecutor(max(1, len(by_lane)), thread_name_prefix="ferryman-copy") as threads:
+                for done in [threads.submit(self._hand_over, current, lane, by_lane[lane]) for lane in by_lane]:
+                    done.result()
+
+    def _hand_over(self, current: Reconfiguration, lane: Lane, groups: list[int]) -> None:
+        """Have a target take groups in an order; one whose target fails is left to the checkpoint, or to an abort."""
+        asked = [groups] if current.strategy != "fetch" else [[group] for group in groups]
+        left = set(groups)
+        try:
+            for some in asked:
+                for arrived in self._bring(lane.target, tuple(some), lane.source):
+                    with self._changed:
+                        current.moved_bytes += arrived["bytes"]
+                        left.discard(arrived["group"])
+                        self._step(current, current._machine.on_arrived(arrived["group"]))
+        except PeerFailed as error:
+            with self._changed:
+                for group in left:
+                    self._step(current, current._machine.on_failed(group, str(error)))
+
+    def _cargo(self, groups: list[int]) -> list[Cargo]:
+        """Say what is known of groups that are to be copied: their size, and what waits for them."""
+        latest = self._checkpoint.latest()
+        first: dict[int, int] = {}
+        for ones in latest.held.values() if latest else ():
+            for one in ones:
+                for group in one.groups:
+                    first[group] = min(one.epoch, first.get(group, one.epoch))
+        size = max(1, _weight(self._checkpoint) // len(self._load))
+        cargo = []
+        for group in groups:
+            rows = float(self._load[group])
+            at = float(first.get(group, "inf"))
+            cargo.append(Cargo(group, size, int(rows), at, at, copy_s=size / _BYTES_PER_S, work_s=rows / _ROWS_PER_S))
+        return cargo
 
     def _prepare(self, current: Reconfiguration) -> list[Lane]:
         """Make the layout to come: now and not when it is needed, as on a cluster it takes Spark jobs."""
@@ -347,7 +411,7 @@ class Reconfigurer:
                 carried.result()
             for _ in range(_MOST_ROUNDS):
                 before = self._epoch
-                for one in [threads.submit(self._bring, lane.target, lane.groups, None) for lane in lanes]:
+                for one in [threads.submit(self._catch_up, lane) for lane in lanes]:
                     one.result()
                 if self._epoch <= before + 1 or current.over:
                     break
@@ -355,18 +419,29 @@ class Reconfigurer:
             for move in current._machine.to_copy():
                 self._step(current, current._machine.on_arrived(move.group))
 
+    def _catch_up(self, lane: Lane) -> None:
+        for _ in self._bring(lane.target, lane.groups, None):
+            pass
+
     def _carry(self, current: Reconfiguration, lane: Lane) -> None:
         for first in range(0, len(lane.groups), _CHUNK):
             if current.over:
                 return
-            answer = self._bring(lane.target, lane.groups[first : first + _CHUNK], lane.source)
-            current.moved_bytes += answer["bytes"]
+            for arrived in self._bring(lane.target, lane.groups[first : first + _CHUNK], lane.source):
+                current.moved_bytes += arrived["bytes"]
 
-    def _bring(self, target: str, groups: tuple[int, ...], peer: str | None) -> dict[str, int]:
+    def _bring(self, target: str, groups: tuple[int, ...], peer: str | None) -> Iterator[dict[str, int]]:
+        # Here, and where it is dropped: a job that nobody changes needs no Arrow Flight.
+        from ferryman._serve import client
+        from ferryman._serve.wire import Bring
+
         return client.bring(target, self._find.token, Bring(self._tables(), groups, self._epoch, peer), _COPY_S)
 
     def _tidy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
         """Forget what is of no use any more: the old mains of what has moved, the new ones of what has not."""
+        from ferryman._serve import client
+        from ferryman._serve.wire import Drop
+
         released = {move.group for move in current._machine.to_release()}
         for lane in lanes:
             gone = tuple(group for group in lane.groups if group in released)
@@ -397,8 +472,13 @@ class Reconfigurer:
                 planner.release(but_for=self.planner)
             self._next = {}
         self._changed.notify_all()
-        if machine.phase is Phase.SWITCH:
-            self.wake()
+        self.wake()
+
+
+def waiting_groups(manifest: Manifest | None) -> frozenset[int]:
+    """List the key groups that have rows held after an epoch."""
+    held = manifest.held.values() if manifest else ()
+    return frozenset(group for ones in held for one in ones for group in one.groups)
 
 
 def _weight(checkpoint: Checkpoint) -> int:

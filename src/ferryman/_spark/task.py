@@ -23,7 +23,7 @@ from ferryman._log.advance import advance
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, NullKey, OperatorFailed, PinningLost, StaleTask, to_text
-from ferryman._model.records import DeltaRef
+from ferryman._model.records import DeltaRef, HeldRows
 from ferryman._operator.run import Given, Made, Runner, Time
 from ferryman._operator.sides import LATE, sided_schema, with_sides
 from ferryman._spark.home import alone, forget_earlier_runs, home, host
@@ -115,6 +115,8 @@ class Control:
     late_ms: int | None = None
     broadcasts: Mapping[str, bytes] = field(default_factory=dict)
     first: bool = False
+    held: frozenset[int] = frozenset()
+    waiting: tuple[HeldRows, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class Receipt:
     watermarks: Mapping[str, int]
     next_due: int | None
     load: Mapping[int, int]
+    held: Mapping[str, Any] | None
     host: str
 
 
@@ -206,6 +209,12 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     mine = np.flatnonzero(np.array(control.owner) == instance)
     before = control.epoch - 1
     checkpoint = Checkpoint(directory(control.checkpoint, fsync=control.fsync))
+    held = None
+    if control.held or control.waiting:
+        # Groups whose state is on its way do nothing in this epoch but collect rows.
+        mine = mine[~np.isin(mine, list(control.held))]
+        rows, held = _hold(spec, control, instance, rows, checkpoint)
+        rows = _resume(control, mine, rows, checkpoint)
     keys = Keys.of(spec.key, rows.column(HASH).to_numpy(), key_columns(spec, control.epoch, rows))
     place = home(control.checkpoint, control.run_id, control.home)
     with alone(place, spec.name, instance):
@@ -280,9 +289,35 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         seen,
         _next_due(spec, opened, mine, made, _until(spec, control)),
         _load(rows, total),
+        None if held is None else held.json(),
         host(),
     )
     return with_sides(made.output, {**made.sides, **aside}, sided_schema(spec.output, spec.sides)), receipt
+
+
+def _hold(
+    spec: OperatorSpec, control: Control, instance: int, rows: pa.Table, checkpoint: Checkpoint
+) -> tuple[pa.Table, HeldRows | None]:
+    """Put the rows of groups that wait into a file; give the others."""
+    groups = rows.column(HASH).to_numpy() % len(control.owner)
+    wait = np.isin(groups, list(control.held))
+    if not wait.any():
+        return rows, None
+    ref = checkpoint.write_held(control.epoch, spec.name, instance, rows.filter(pa.array(wait)))
+    held = HeldRows(ref, control.epoch, tuple(np.unique(groups[wait]).tolist()))
+    return rows.filter(pa.array(~wait)), held
+
+
+def _resume(control: Control, mine: npt.NDArray[np.int64], rows: pa.Table, checkpoint: Checkpoint) -> pa.Table:
+    """Put the rows that waited for this instance's groups before the rows that came now."""
+    earlier = []
+    for one in sorted(control.waiting, key=lambda one: (one.epoch, one.file.instance)):
+        now = np.intersect1d(mine, one.groups)
+        if len(now):
+            waited = checkpoint.read_delta(one.file)
+            here = np.isin(waited.column(HASH).to_numpy() % len(control.owner), now)
+            earlier.append(waited.filter(pa.array(here)).select(rows.column_names).cast(rows.schema))
+    return pa.concat_tables([*earlier, rows]) if earlier else rows
 
 
 def _load(rows: pa.Table, total: int) -> dict[int, int]:

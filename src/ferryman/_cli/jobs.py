@@ -1,0 +1,142 @@
+"""`ferryman jobs|plan|rescale|move|rebalance|abort|history`: change a job that runs, from the shell."""
+
+from __future__ import annotations
+
+import json as jsons
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ferryman._model.errors import InvalidConfiguration
+
+Name = Annotated[str | None, typer.Argument(help="The job's name; may be left out where only one runs.")]
+Job = Annotated[str | None, typer.Option("--job", help="The job's name; may be left out where only one runs.")]
+Strategy = Annotated[str, typer.Option(help="How state moves; see docs/reconfiguration.md.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Wait = Annotated[float, typer.Option(help="Seconds to wait for the end; 0 to return at once.")]
+
+
+def _find(name: str | None) -> Any:
+    from ferryman._serve.registry import running
+
+    jobs = running()
+    named = [one for one in jobs if name is None or one.job == name]
+    if len(named) == 1:
+        return named[0]
+    known = ", ".join(sorted(one.job for one in jobs)) or "none"
+    if not named:
+        what = "no job runs on this machine" if name is None else f"no job {name!r} runs on this machine"
+        raise InvalidConfiguration(f"{what} for this user (running: {known}). Run this where the job's driver is.")
+    raise InvalidConfiguration(f"several jobs run: {known}. Say which one is meant.")
+
+
+def _ask(name: str | None, request: str, **values: Any) -> Any:
+    from ferryman._serve.control import ask
+
+    return ask(_find(name), request, **values)
+
+
+def jobs(json: Json = False) -> None:
+    """List the jobs that run on this machine."""
+    from ferryman._serve.control import ask
+    from ferryman._serve.registry import running
+
+    found = [{**ask(one, "status"), "checkpoint": one.checkpoint, "pid": one.pid} for one in running()]
+    if json:
+        typer.echo(jsons.dumps(found, indent=2))
+        return
+    if not found:
+        typer.echo("no job runs on this machine for this user")
+    for one in found:
+        change = f", {one['change']}" if one["change"] else ""
+        where = f"{one['checkpoint']} (pid {one['pid']})"
+        typer.echo(f"{one['job']}: epoch {one['epoch']}, {one['instances']} instances{change}; {where}")
+
+
+def plan(
+    job: Name = None,
+    instances: Annotated[int | None, typer.Option(help="As for rescale.")] = None,
+    groups: Annotated[str | None, typer.Option(help="As for move, comma-separated.")] = None,
+    to: Annotated[int | None, typer.Option(help="As for move.")] = None,
+    json: Json = False,
+) -> None:
+    """Say what a rescale, a move, or (with neither) a rebalance would do, and do nothing."""
+    found = _ask(job, "plan", instances=instances, groups=_groups(groups), to=to)
+    typer.echo(jsons.dumps(found, indent=2) if json else found["text"])
+
+
+def rescale(
+    instances: Annotated[int, typer.Argument(help="How many instances there are to be.")],
+    job: Job = None,
+    strategy: Strategy = "live",
+    wait: Wait = 600,
+) -> None:
+    """Change the number of instances of a running job."""
+    _change(job, "rescale", wait, instances=instances, strategy=strategy)
+
+
+def move(
+    groups: Annotated[str, typer.Argument(help="Key groups, comma-separated.")],
+    to: Annotated[int, typer.Option(help="The instance they go to.")],
+    job: Job = None,
+    strategy: Strategy = "live",
+    wait: Wait = 600,
+) -> None:
+    """Give key groups of a running job to an instance."""
+    _change(job, "move", wait, groups=_groups(groups), to=to, strategy=strategy)
+
+
+def rebalance(job: Name = None, strategy: Strategy = "live", wait: Wait = 600) -> None:
+    """Even out the load of a running job's instances."""
+    _change(job, "rebalance", wait, strategy=strategy)
+
+
+def abort(job: Name = None) -> None:
+    """Give up the change under way; what is committed stays."""
+    typer.echo(_ask(job, "abort")["text"])
+
+
+def history(job: Name = None, json: Json = False) -> None:
+    """List the changes of a running job, oldest first."""
+    found = _ask(job, "history")
+    if json:
+        typer.echo(jsons.dumps(found, indent=2))
+        return
+    for one in found:
+        typer.echo(_line(one))
+    if not found:
+        typer.echo("nothing was changed since the job started")
+
+
+def _groups(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(one) for one in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a list of key groups such as 0,1,17") from None
+
+
+def _change(name: str | None, request: str, wait: float, **values: Any) -> None:
+    with Console(stderr=True).status(f"{request} under way"):
+        found = _ask(name, request, wait=wait, timeout_s=wait + 60, **values)
+    typer.echo(_line(found))
+    if found["phase"] == "aborted":
+        raise typer.Exit(1)
+
+
+def _line(one: dict[str, Any]) -> str:
+    at = datetime.fromtimestamp(one["requested_ms"] / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    took = "" if one["duration_ms"] is None else f" after {one['duration_ms'] / 1000:.1f} s"
+    why = f" ({one['reason']})" if one["reason"] else ""
+    before, after = one["instances"]
+    what = f"{before} -> {after} instances" if before != after else f"{after} instances"
+    return (
+        f"{at} UTC  {one['kind']}, {one['strategy']}: {what}, {one['moves']} key groups, "
+        f"{one['moved_bytes']:,} bytes between hosts: {one['phase']}{took}{why}"
+    )
+
+
+COMMANDS = (jobs, plan, rescale, move, rebalance, abort, history)

@@ -1,0 +1,60 @@
+"""Change a running job from outside: the driver listens on loopback, and does what callers with its token ask for."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow.flight as flight
+
+from ferryman._model.errors import FerrymanError, from_text, to_text
+from ferryman._serve.registry import Running
+from ferryman._serve.wire import AUTHORIZATION, Token, failed
+
+Handler = Callable[[Mapping[str, Any]], Any]
+
+LOOPBACK = "127.0.0.1"
+
+
+class Control(flight.FlightServerBase):  # type: ignore[misc]
+    """Answer requests with what a job's functions give.
+
+    Parameters
+    ----------
+    handlers
+        The function for each request, by its name; takes and gives JSON values.
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        self.token = secrets.token_hex(16)
+        super().__init__(flight.Location.for_grpc_tcp(LOOPBACK, 0), middleware={"token": Token(self.token)})
+        self._handlers = handlers
+        self.location = f"grpc+tcp://{LOOPBACK}:{self.port}"
+        threading.Thread(target=self.serve, name="ferryman-control", daemon=True).start()
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
+        """Call the function; an error of ours travels as text."""
+        handler = self._handlers.get(action.type)
+        if handler is None:
+            raise flight.FlightServerError(f"a job knows no {action.type!r}")
+        try:
+            answer = handler(json.loads(action.body.to_pybytes() or b"{}"))
+        except FerrymanError as error:
+            raise flight.FlightServerError(to_text(error)) from error
+        yield flight.Result(json.dumps(answer).encode())
+
+
+def ask(job: Running, request: str, timeout_s: float = 60.0, **values: Any) -> Any:
+    """Ask a running job for something; its own errors are raised here."""
+    options = flight.FlightCallOptions(
+        timeout=timeout_s, headers=[(AUTHORIZATION.encode(), f"Bearer {job.token}".encode())]
+    )
+    try:
+        with flight.connect(job.location) as peer:
+            (answer,) = peer.do_action(flight.Action(request, json.dumps(values).encode()), options)
+        return json.loads(answer.body.to_pybytes())
+    except (flight.FlightError, ValueError, OSError) as error:
+        raise from_text(str(error)) or failed(job.location, error) from error

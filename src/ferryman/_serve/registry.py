@@ -1,0 +1,68 @@
+"""Which jobs run on this machine, and how to reach them: a small file per job that only its user can read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job that runs.
+
+    Attributes
+    ----------
+    job
+        Its name.
+    checkpoint
+        Its checkpoint.
+    pid
+        The process of its driver.
+    location
+        Where it listens for changes.
+    token
+        What it wants to be told by who asks for one.
+    """
+
+    job: str
+    checkpoint: str
+    pid: int
+    location: str
+    token: str
+
+
+def place() -> Path:
+    """Give the directory of the files, for this user alone."""
+    chosen = os.environ.get("FERRYMAN_JOBS")
+    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"ferryman-{os.getuid()}" / "jobs"
+
+
+def announce(one: Running) -> Path:
+    """Write a job's file; remove it when the job ends."""
+    folder = place()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = folder / f"{one.pid}-{one.token[:8]}.json"
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        json.dump(asdict(one), out)
+    return file
+
+
+def running() -> list[Running]:
+    """List the jobs that run; files that a killed driver left are removed."""
+    found = []
+    for file in sorted(place().glob("*.json")) if place().is_dir() else []:
+        try:
+            one = Running(**json.loads(file.read_text()))
+            os.kill(one.pid, 0)
+        except (ValueError, TypeError, ProcessLookupError):
+            with contextlib.suppress(OSError):
+                file.unlink()
+        except OSError:
+            continue
+        else:
+            found.append(one)
+    return found

@@ -1,0 +1,96 @@
+"""What a shell can ask of a running job, on top of `_serve.control`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ferryman._spark.reconfigure import Reconfiguration
+
+if TYPE_CHECKING:
+    from ferryman._serve.control import Control
+    from ferryman._spark.job import Job
+
+log = logging.getLogger("ferryman")
+
+Request = Mapping[str, Any]
+
+
+class Controlled:
+    """Have a job listen, and say where; a job that cannot is none the worse."""
+
+    def __init__(self, job: Job) -> None:
+        from ferryman._serve.control import Control
+        from ferryman._serve.registry import Running, announce
+
+        self._job = job
+        self._host: Control | None = None
+        self._file: Path | None = None
+        requests = (self.status, self.plan, self.rescale, self.move, self.rebalance, self.abort, self.history)
+        try:
+            self._host = Control({one.__name__: one for one in requests})
+            checkpoint = job._runner.checkpoint.directory.uri
+            one = Running(job.name, checkpoint, os.getpid(), self._host.location, self._host.token)
+            self._file = announce(one)
+        except Exception as error:
+            log.warning("job %r cannot be changed from the shell: %s", job.name, error)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.unlink()
+        if self._host is not None:
+            self._host.shutdown()
+
+    # -- requests: JSON values in, JSON values out ---------------------------------------------------
+
+    def status(self, request: Request) -> dict[str, Any]:
+        """Say how the job is."""
+        current = [one for one in self._job.history() if not one.over]
+        change = f"{current[0].kind}: {current[0].phase}" if current else ""
+        return {"job": self._job.name, "epoch": self._job.epoch, "instances": self._job.instances, "change": change}
+
+    def plan(self, request: Request) -> dict[str, Any]:
+        """Say what a change would do."""
+        found = self._job.plan(request.get("instances"), groups=request.get("groups"), to=request.get("to"))
+        return {
+            "instances": list(found.instances),
+            "moves": [vars(one) for one in found.moves],
+            "bytes": found.bytes,
+            "load": list(found.load),
+            "text": str(found),
+        }
+
+    def rescale(self, request: Request) -> dict[str, Any]:
+        """Change the number of instances."""
+        return _waited(self._job.rescale(request["instances"], strategy=request["strategy"]), request)
+
+    def move(self, request: Request) -> dict[str, Any]:
+        """Give key groups to an instance."""
+        return _waited(self._job.move(request["groups"], request["to"], strategy=request["strategy"]), request)
+
+    def rebalance(self, request: Request) -> dict[str, Any]:
+        """Even out the load."""
+        return _waited(self._job.rebalance(strategy=request["strategy"]), request)
+
+    def abort(self, request: Request) -> dict[str, Any]:
+        """Give up the change under way."""
+        current = [one for one in self._job.history() if not one.over]
+        self._job.abort()
+        if not current:
+            return {"text": "no change is under way"}
+        return {"text": f"{current[0].kind}: {current[0].phase}"}
+
+    def history(self, request: Request) -> list[dict[str, Any]]:
+        """List the changes of this run."""
+        return [one.facts() for one in self._job.history()]
+
+
+def _waited(change: Reconfiguration, request: Request) -> dict[str, Any]:
+    change.wait(request.get("wait") or 0)
+    return change.facts()
