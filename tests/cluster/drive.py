@@ -77,7 +77,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
         rows=int(rows),
         per_epoch=int(per_epoch),
         instances=int(instances),
-        **({"retain": 100} if wanted else {}),
+        **({"retain": 100, "groups": 8} if wanted else {}),
     )
     with open(Path(files) / "progress", "a", encoding="utf-8", buffering=1) as lines:
         told = 0

@@ -40,8 +40,8 @@ def endless(spark, tmp_path):
 
 def test_instances_come_and_go_while_rows_flow_and_nothing_shows(spark, tmp_path):
     checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
-    job = fleet.start(spark, checkpoint, out, rows=1600, per_epoch=100, instances=2, retain=100)
-    for epoch, wanted in ((2, 5), (5, 1), (8, 4), (11, 3)):
+    job = fleet.start(spark, checkpoint, out, rows=1400, per_epoch=100, instances=2, retain=100)
+    for epoch, wanted in ((2, 5), (5, 1), (8, 3)):
         assert job.wait_for(lambda at=epoch: job.epoch >= at, timeout=60)
         change = job.rescale(wanted)
         assert job.wait_for(lambda one=change: one.over, timeout=60)
@@ -49,31 +49,32 @@ def test_instances_come_and_go_while_rows_flow_and_nothing_shows(spark, tmp_path
         assert job.instances == wanted
     job.wait()
 
-    assert fleet.found(spark, checkpoint, out) == fleet.expected(1600)
+    assert fleet.found(spark, checkpoint, out) == fleet.expected(1400)
     log = Checkpoint(directory(checkpoint))
     seen = [log.manifest(epoch).routing for epoch in log.epochs()]
-    assert list(dict.fromkeys(one.instances for one in seen)) == [2, 5, 1, 4, 3]
-    assert [one.phase for one in job.history()] == ["done"] * 4
+    assert list(dict.fromkeys(one.instances for one in seen)) == [2, 5, 1, 3]
+    assert [one.phase for one in job.history()] == ["done"] * 3
     assert all(one.version <= other.version for one, other in pairwise(seen))
 
 
-@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "live"])
-def test_every_strategy_gives_the_same_rows_in_the_same_order(spark, tmp_path, strategy):
+def test_every_strategy_gives_the_same_rows_in_the_same_order(spark, tmp_path):
     checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
-    job = fleet.start(spark, checkpoint, out, rows=1000, per_epoch=100, instances=2, retain=100, groups=8)
-    job.wait_for(lambda: job.epoch >= 2, timeout=60)
-    change = job.rescale(3, strategy=strategy)
-    job.wait_for(lambda: change.over, timeout=60)
+    job = fleet.start(spark, checkpoint, out, rows=6000, per_epoch=100, instances=2, retain=100, groups=4)
+    for number, strategy in enumerate(STRATEGIES):
+        at = job.epoch
+        change = job.rescale(3 - number % 2, strategy=strategy)
+        assert job.wait_for(lambda one=change: one.over, timeout=60)
+        assert change.phase == "done", change.reason
+        log = Checkpoint(directory(checkpoint))
+        waited = any(log.manifest(epoch).held for epoch in range(at + 1, job.epoch + 1))
+        if strategy in ("push", "fetch"):
+            assert waited, "nothing waited, so nothing was tried"
+        if strategy in ("live", "replicate", "stop_restart"):
+            assert not waited
     job.wait()
 
-    assert fleet.found(spark, checkpoint, out) == fleet.expected(1000)
-    log = Checkpoint(directory(checkpoint))
-    held = [epoch for epoch in log.epochs() if log.manifest(epoch).held]
-    if strategy in ("push", "fetch"):
-        assert change.phase == "done"
-        assert held, "nothing waited, so nothing was tried"
-        assert held[-1] < log.epochs()[-1]
-    assert verify(log).sound
+    assert fleet.found(spark, checkpoint, out) == fleet.expected(6000)
+    assert verify(Checkpoint(directory(checkpoint))).sound
 
 
 def waiting_for_ever(job):
