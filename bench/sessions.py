@@ -44,7 +44,7 @@ def bench_session(instances: int, settings: Mapping[str, str], log: Path) -> Ite
     if SparkContext._active_spark_context is not None:
         raise RuntimeError("a SparkSession is running already; its settings would be the benchmark's")
     conf = {**SETTINGS, **settings, "spark.sql.shuffle.partitions": str(instances)}
-    with _stderr_to(log):
+    with stderr_to(log):
         spark = session("ferryman bench", f"local[{max(cores(), instances)}]", conf=conf)
         try:
             yield spark
@@ -53,7 +53,7 @@ def bench_session(instances: int, settings: Mapping[str, str], log: Path) -> Ite
 
 
 @contextmanager
-def _stderr_to(log: Path) -> Iterator[None]:
+def stderr_to(log: Path) -> Iterator[None]:
     """Keep what the JVM and its workers print in a file, and show its end if the benchmark fails.
 
     Spark's transformWithState workers print lines for every task, in the middle of the progress shown.
