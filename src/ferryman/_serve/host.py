@@ -142,15 +142,17 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             # Whatever a peer cannot give, or gives wrong, is in the checkpoint.
             with contextlib.suppress(PeerFailed):
                 for group, mains in client.take(bring.peer, self._token, Take(bring.tables, missing), schemas):
-                    size = 0
+                    size, to = 0, bring.to
                     for table, (part, epoch) in mains.items():
-                        if epoch <= bring.to:
-                            opened[table].ingest(part, np.array([group]), epoch)
-                            size += part.nbytes
-                    self._advance(opened, [group], bring.to)
+                        opened[table].ingest(part, np.array([group]), epoch)
+                        size += part.nbytes
+                        # The stream has gone on since we were asked; what a peer has is committed.
+                        to = max(to, epoch)
+                    self._advance(opened, [group], to)
                     left.remove(group)
                     yield {"group": group, "bytes": size, "from_peer": len(mains)}
-        self._advance(opened, left, bring.to)
+        at = max((int(store.epochs()[left].max()) for store in opened.values() if left), default=0)
+        self._advance(opened, left, max(at, bring.to))
         yield from ({"group": group, "bytes": 0, "from_peer": 0} for group in left)
 
     def _advance(self, opened: Mapping[str, stores.Store], groups: list[int], to: int) -> None:

@@ -402,7 +402,8 @@ class Reconfigurer:
                 return before, after
             if time.monotonic() > deadline:
                 raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
-            time.sleep(0.05)
+            # It takes a second or two, and asking takes slots that epochs want.
+            time.sleep(0.5)
 
     def _copy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
         """Have every target bring in what comes to it, until at most one epoch is missing."""
