@@ -37,7 +37,7 @@ from bench.sessions import ROCKSDB, stderr_to
 from ferryman import Ferry, session, sinks, sources
 from ferryman._migrate.strategies import STRATEGIES as MIGRATIONS
 from ferryman._routing.planning import moved
-from ferryman._testing.cluster import standalone
+from ferryman._spark.cluster import standalone
 
 STRATEGIES = (*MIGRATIONS, "spark")
 
@@ -283,7 +283,11 @@ def _figures(seen: Seen, load: Load) -> Result:
     waited = latency[during & seen.moving]
     return {
         "stoppage_ms": round(max(0.0, float(waited.max()) - p99), 1),
-        "stabilise_ms": _stabilised(seen, latency, 1.2 * p99),
+        "stabilise_ms": _stabilised(
+            [(at, float(np.percentile(some, 99)) if len(some) else None) for at, some in _windows(seen)],
+            seen.ended_s - seen.asked_s,
+            1.2 * p99,
+        ),
         "p99_before_ms": round(p99, 1),
         "p99_during_ms": round(float(np.percentile(latency[during], 99)), 1),
         "p99_after_ms": round(float(np.percentile(latency[after], 99)), 1) if after.any() else None,
@@ -310,17 +314,24 @@ def _ratios(strategies: dict[str, Result]) -> Result:
     return ratios
 
 
-def _stabilised(seen: Seen, latency: np.ndarray[Any, Any], bound: float) -> float | None:
-    """Find how long after the request p99 stays within the bound for two seconds."""
-    edges = np.arange(seen.asked_s, seen.due.max(), _WINDOW_S)
+def _stabilised(windows: Sequence[tuple[float, float | None]], ended_s: float, bound: float) -> float | None:
+    """Find how long after the request p99 stays within the bound for two seconds, not to leave it before the end.
+
+    Parameters
+    ----------
+    windows
+        The beginning of each window, in seconds from the request, and p99 of the rows that were due in it: by when
+        they were due, so that a time in which nothing came out is not taken for a calm one.
+    ended_s
+        When the change ended.
+    """
+    later = [(at, p99 is not None and p99 > bound) for at, p99 in windows if at >= 0]
     need = int(_CALM_S / _WINDOW_S)
-    calm = 0
-    for number, edge in enumerate(edges):
-        # By when rows were due, so that a time in which nothing came out is not taken for a calm one.
-        inside = (seen.due >= edge) & (seen.due < edge + _WINDOW_S)
-        calm = calm + 1 if not inside.any() or np.percentile(latency[inside], 99) <= bound else 0
-        if calm == need:
-            return round((number + 1 - need) * _WINDOW_S * 1000, 1)
+    for place, (at, _) in enumerate(later):
+        ahead = later[place : place + need]
+        if at >= ended_s and len(ahead) == need and not any(over for _, over in ahead):
+            last = max((at for at, over in later[:place] if over), default=None)
+            return 0.0 if last is None else round((last + _WINDOW_S) * 1000, 1)
     return None
 
 
@@ -335,7 +346,7 @@ def _right(seen: Seen) -> Result:
 def _write_windows(found: dict[str, Seen], path: Path) -> None:
     """Write the latency in windows, as seconds from the request."""
     with path.open("w", newline="") as file:
-        out = csv.writer(file)
+        out = csv.writer(file, lineterminator="\n")
         out.writerow(["strategy", "second", "rows", "p50_ms", "p99_ms", "max_ms"])
         for name, seen in found.items():
             for second, some in _windows(seen):
@@ -401,7 +412,7 @@ milliseconds; what counts is the difference between before and during. Half of t
 other; one key group had moved there and back before, so that the state hosts were up. Spark, which cannot do that, goes
 from two to four partitions with its own offline repartitioning.
 
-![the slowest row of every 250 ms, by when it was due](reconfigure.png)
+![the slowest row of every 250 ms, by when it was due](../bench/results/reconfigure.png)
 
 {table}
 

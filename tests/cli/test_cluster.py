@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ferryman._cli import app
-from ferryman._testing.cluster import available
+from ferryman._spark.cluster import available
 from ferryman._testing.processes import processes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(not available(), reason="only one loopback address")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ferryman._testing.cluster import Cluster, Worker, addresses, available, standalone
+from ferryman._spark.cluster import Cluster, Worker, addresses, available, standalone
 
 __all__ = ["HOSTS", "Cluster", "Worker", "available", "standalone", "until"]
 

@@ -104,6 +104,38 @@ def test_rows_that_wait_when_a_job_stops_are_the_first_of_the_next(spark, tmp_pa
     assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in seen.values())
 
 
+def test_what_has_switched_and_cannot_be_copied_is_rebuilt_from_the_checkpoint(spark, tmp_path):
+    checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
+    job = fleet.start(spark, checkpoint, out, rows=1000, per_epoch=100, instances=2, retain=100, groups=8)
+
+    def broken(current, lanes):
+        assert job.wait_for(lambda: current.phase == "release", timeout=60)
+        raise OSError("the network is down")
+
+    job._runner.changes._copy_in_turn = broken
+    job.wait_for(lambda: job.epoch >= 1, timeout=60)
+    change = job.rescale(3, strategy="push")
+    job.wait()
+
+    assert change.phase == "done"
+    assert fleet.found(spark, checkpoint, out) == fleet.expected(1000)
+
+
+def test_a_plan_that_cannot_be_prepared_is_aborted_and_the_stream_goes_on(endless):
+    def broken(current):
+        raise OSError("no more ports")
+
+    endless._runner.changes._prepare = broken
+    change = endless.rescale(4)
+
+    assert change.wait(60) is False
+    assert change.phase == "aborted"
+    assert "no more ports" in change.reason
+    before = endless.epoch
+    assert endless.wait_for(lambda: endless.epoch > before + 1, timeout=60)
+    assert endless.instances == 2
+
+
 def test_a_source_that_ends_leaves_no_row_waiting(spark, tmp_path):
     checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
     job = fleet.start(spark, checkpoint, out, rows=600, per_epoch=100, instances=2, retain=100, groups=8)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ferryman._spark.reconfigure import Reconfiguration
+from ferryman._spark.change import Reconfiguration
 
 if TYPE_CHECKING:
     from ferryman._serve.control import Control

@@ -29,10 +29,10 @@ from ferryman._model.errors import (
 from ferryman._model.records import RoutingTable
 from ferryman._routing.planning import moved, rebalanced, rescaled
 from ferryman._spark.background import Background
+from ferryman._spark.change import Preview, Reconfiguration
 from ferryman._spark.controlled import Controlled
 from ferryman._spark.epoch import EpochProgress, EpochRunner
 from ferryman._spark.home import home
-from ferryman._spark.reconfigure import Preview, Reconfiguration
 from ferryman._spark.state import StateView
 from ferryman._spark.stream import Source
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from ferryman._migrate.orders import ORDERS, Cargo
 from ferryman._migrate.strategies import steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
-from ferryman._routing.planning import Move, moves, relabelled
+from ferryman._routing.planning import moves, relabelled
+from ferryman._spark.change import Preview, Reconfiguration
 from ferryman._spark.hosts import FindHost, Place
 from ferryman._spark.plan import Planner
 
@@ -42,91 +43,6 @@ _BYTES_PER_S = 200e6
 _ROWS_PER_S = 200e3
 # How often a target may catch up before it is as near as it can come.
 _MOST_ROUNDS = 10
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What a plan would do.
-
-    Attributes
-    ----------
-    instances
-        How many instances there are, and how many there would be.
-    moves
-        The key groups that would move.
-    bytes
-        About how much state that is, as it lies in the checkpoint.
-    load
-        The part of all rows that the fullest instance gets, now and then; 1 / instances is perfect.
-    """
-
-    instances: tuple[int, int]
-    moves: tuple[Move, ...]
-    bytes: int
-    load: tuple[float, float]
-
-    def __str__(self) -> str:
-        before, after = self.instances
-        head = f"{before} instances" if before == after else f"{before} -> {after} instances"
-        fullest = f"the fullest instance gets {self.load[0]:.0%} of the rows now, {self.load[1]:.0%} then"
-        return f"{head}: {len(self.moves)} key groups move, about {self.bytes:,} bytes of state; {fullest}"
-
-
-@dataclass
-class Reconfiguration:
-    """A plan under way, or over; `Job.rescale`, `move` and `rebalance` give it."""
-
-    kind: str
-    preview: Preview
-    strategy: str
-    requested_ms: int
-    _machine: Migration
-    _changed: threading.Condition = field(repr=False)
-    _abort: Callable[[str], None] = field(repr=False)
-    moved_bytes: int = 0
-    ended_ms: int | None = None
-    switched_epoch: int | None = None
-
-    @property
-    def phase(self) -> str:
-        """Tell where it stands: prepare, copy, switch, release, done or aborted."""
-        return self._machine.phase.value
-
-    @property
-    def over(self) -> bool:
-        """Tell whether it is done or aborted."""
-        return self._machine.over
-
-    @property
-    def reason(self) -> str:
-        """Tell why it was aborted."""
-        return self._machine.reason
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; tell whether everything is where it should be."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.over, timeout)
-        return self._machine.phase is Phase.DONE
-
-    def abort(self) -> None:
-        """Give up; a plan whose switch is committed goes on to its end."""
-        self._abort("asked to")
-
-    def facts(self) -> dict[str, Any]:
-        """Give it as JSON values."""
-        return {
-            "kind": self.kind,
-            "strategy": self.strategy,
-            "phase": self.phase,
-            "reason": self.reason,
-            "instances": list(self.preview.instances),
-            "moves": len(self.preview.moves),
-            "bytes": self.preview.bytes,
-            "moved_bytes": self.moved_bytes,
-            "requested_ms": self.requested_ms,
-            "duration_ms": None if self.ended_ms is None else self.ended_ms - self.requested_ms,
-            "switched_epoch": self.switched_epoch,
-        }
 
 
 @dataclass(frozen=True)
@@ -301,7 +217,8 @@ class Reconfigurer:
             current = self._current
             if current is not None and current._machine.running is not None:
                 self._step(current, current._machine.on_ended(committed=False))
-        self.abort(why)
+            if current is not None:
+                self._give_up(current, why)
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -317,7 +234,15 @@ class Reconfigurer:
             self._tidy(current, lanes)
         except Exception as error:
             log.warning("a plan was given up: %s", error)
-            self.abort(str(error))
+            with self._changed:
+                self._give_up(current, str(error))
+
+    def _give_up(self, current: Reconfiguration, reason: str) -> None:
+        """End a plan; what has switched already and is not there is rebuilt from the checkpoint."""
+        for move in current._machine.to_copy():
+            self._step(current, current._machine.on_failed(move.group, reason))
+        if not current.over:
+            self._step(current, current._machine.on_abort(reason))
 
     def _copy_in_turn(self, current: Reconfiguration, lanes: list[Lane]) -> None:
         """Copy what the machine wants copied, and say of each group at once that it is there: its rows wait for it."""
