@@ -2,8 +2,8 @@
 
 FILES is a directory. Every committed epoch becomes a line of JSON in FILES/progress. A file FILES/7.stop makes the task
 that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. FILES/changes.json
-says after which epoch to rescale to how many instances, with which strategy; what came of it goes to
-FILES/history.json. CONF is more Spark settings, as JSON.
+says after which epoch to rescale to how many instances, with which strategy, one after the other; what came of it goes
+to FILES/history.json. CONF is more Spark settings, as JSON.
 """
 
 from __future__ import annotations
@@ -87,15 +87,16 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             for one in job.progress()[told:]:
                 lines.write(json.dumps(dataclasses.asdict(one)) + "\n")
                 told += 1
-                if one.epoch in wanted:
-                    instances, strategy = wanted[one.epoch]
-                    job.rescale(instances, strategy=strategy)
+            due = [epoch for epoch in sorted(wanted) if epoch <= job.epoch]
+            if job.active and due and all(one.over for one in job.history()):
+                instances, strategy = wanted.pop(due[0])
+                job.rescale(instances, strategy=strategy)
             return not job.active
 
         job.wait_for(tell)
         job.wait()
         tell()
-    if wanted:
+    if changes.exists():
         (Path(files) / "history.json").write_text(json.dumps([one.facts() for one in job.history()]))
     spark.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 
 import fleet
@@ -234,6 +235,16 @@ def test_two_plans_at_once_are_one_too_many(endless):
         assert first.reason == "asked to"
     assert endless.instances == 2
     assert endless.rescale(3).wait(60)
+
+
+def test_a_plan_goes_on_while_somebody_looks_at_the_job(endless):
+    # As `wait_for` does while it looks at its condition, which may well ask for a change.
+    with endless._changed:
+        endless.rescale(4)
+        other = threading.Thread(target=endless.abort)
+        other.start()
+        other.join(20)
+        assert not other.is_alive(), "the plan and the job wait for each other"
 
 
 def test_a_job_that_stops_ends_its_plan(endless):

@@ -89,7 +89,9 @@ class Job:
         self._failure: BaseException | None = None
         self._last_epoch_at = time.monotonic()
         self._silent_session = spark.newSession()
-        runner.changes.wake = self._wake
+        # Not the condition: whoever wakes the clock may hold a lock that a user's condition waits for.
+        self._nudge = threading.Event()
+        runner.changes.wake = self._nudge.set
         self._query = self._begin(trigger)
         self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
         if not self._once:
@@ -158,16 +160,16 @@ class Job:
             self._progress.append(progress)
             self._last_epoch_at = time.monotonic()
             self._changed.notify_all()
+        self._nudge.set()
 
     def _silence(self) -> None:
         """Let an epoch come when no data does, or when something is due."""
         while True:
-            with self._changed:
-                if not (self._stopping or self._closed):
-                    # Every epoch wakes it, as an epoch may change when the next one has to come.
-                    self._changed.wait(self._silence_s())
-                if self._stopping or self._closed:
-                    return
+            # Every epoch wakes it, as an epoch may change when the next one has to come.
+            self._nudge.wait(self._silence_s())
+            self._nudge.clear()
+            if self._stopping or self._closed:
+                return
             if self._silence_s() > _SHORTEST_S or self._pending or not self._query.isActive:
                 continue
             if self._query.status["isTriggerActive"] or not self._turn.acquire(blocking=False):
@@ -335,11 +337,6 @@ class Job:
             raise InvalidPlan(f"instances={instances!r}: give a whole number.")
         return lambda table, load: rescaled(table, instances, load)
 
-    def _wake(self) -> None:
-        """Have the clock look at once whether an epoch has to come."""
-        with self._changed:
-            self._changed.notify_all()
-
     def stop(self) -> None:
         """End after the epoch under way, quietly.
 
@@ -348,6 +345,7 @@ class Job:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        self._nudge.set()
         if self._epoch_thread == threading.get_ident():
             threading.Thread(target=self._end, name="ferryman-stop", daemon=True).start()
             return
@@ -384,6 +382,7 @@ class Job:
             with self._changed:
                 self._closed = True
                 self._changed.notify_all()
+            self._nudge.set()
             if self._clock.is_alive() and self._clock is not threading.current_thread():
                 self._clock.join()
             self._control.close()
