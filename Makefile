@@ -22,7 +22,7 @@ help:
 	@echo "make lint      check style, format and types"
 	@echo "make bench     measure rows per second, and the time of an epoch, against Spark's own"
 	@echo "make lock      choose the newest versions of all dependencies anew, into requirements.lock"
-	@echo "make clean     remove the environment and everything else that was made here"
+	@echo "make clean     remove the environment and what builds and tests left; what runs left in out/ stays"
 	@echo
 	@echo "PYTHON=python3.12 picks another Python; ARGS='...' goes to demo, test (pytest) or bench."
 
