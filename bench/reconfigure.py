@@ -418,9 +418,9 @@ from two to four partitions with its own offline repartitioning.
 
 All times in milliseconds. *Stoppage* is the longest that a due row of a moving key waited for its result during the
 change, less the p99 before; *stabilise* the time from the request until p99 stays within 1.2 times of before for two
-seconds; *duration* the time from the request to the end of the plan. One run: the figures of a second one differ by tens
-of milliseconds. *Before* is taken over rows that were due before the request, also those whose result came after it; where
-rows are held (pause_resume, fetch, push) that makes it higher, and their stoppage lower, than it should be.
+seconds; *duration* the time from the request to the end of the plan. It is one run, on a shared machine. *Before* is
+taken over rows that were due before the request, also those whose result came after it; where rows are held
+(pause_resume, fetch, push) that makes it higher, and their stoppage lower, than it should be.
 
 Ratios: {ratios}.
 """
