@@ -42,7 +42,7 @@ def test_state_travels_between_hosts_and_nobody_can_tell_from_the_results(spark,
     run.check(spark)
     history = json.loads((tmp_path / "history.json").read_text())
     assert [one["phase"] for one in history] == ["done"] * 4, history
-    # Two hosts had state at first, and one has all of it in the end: the rest went over the line, in one change or another.
+    # Two hosts had state at first, and one has all of it in the end: the rest went over the line at some time.
     assert sum(one["moved_bytes"] for one in history) > 0
     log = Checkpoint(directory(str(tmp_path / "checkpoint")))
     manifests = {epoch: log.manifest(epoch) for epoch in log.epochs()}
