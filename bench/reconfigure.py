@@ -423,9 +423,10 @@ taken over rows that were due before the request, also those whose result came a
 (pause_resume, fetch, push) that makes it higher, and their stoppage lower, than it should be.
 
 The warm-up was added after a first run without it (same parameters), in which live did not meet its aims: stoppage
-364 ms, p99 during / before 1.51, Spark's stoppage (9.0 s) 25 times live's. That is what the first change of a job costs on this
-machine, as the state hosts start on busy cores. Spark's own way was not warmed up. The stabilise figures were computed
-from the CSV of this run after the formula was mended: the first took a time before the stop for a calm one.
+364 ms, p99 during / before 1.51, Spark's stoppage (9.0 s) 25 times live's. That is what the first change of a job
+costs on this machine, as the state hosts start on busy cores. Spark's own way was not warmed up. The stabilise
+figures were computed from the CSV of this run after the formula was mended: the first took a time before the stop for
+a calm one.
 
 Ratios: {ratios}.
 """
