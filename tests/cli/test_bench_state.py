@@ -80,7 +80,7 @@ def test_the_state_of_every_key_is_compared_with_plain_python(
     right = bench.TYPES[kind].plain
     other = dataclasses.replace(bench.TYPES[kind], plain=lambda rows: None if rows[0].key == 7 else right(rows))
     monkeypatch.setitem(bench.TYPES, kind, other)
-    with pytest.raises(bench.WrongState, match="key 7: "):
+    with pytest.raises(_load("state_job").WrongState, match="key 7: "):
         measured(bench, tmp_path / "wrong", kind, backend)
 
 

@@ -1,9 +1,9 @@
-"""Compiled loops over the mains of many key groups at once.
+"""Compiled loops over the mains and deltas of many key groups at once.
 
-Each takes arrays with one entry per group: the address of its mapped file, its slots, its heap's
-capacity. A lookup may race with a writer in another process, so nothing read from a file is trusted:
-probes are bounded by the slots, row ids and heap ranges are checked against what is mapped.
-Calls `memory`, `layout` and the slot arithmetic of the key kernels.
+Each takes `shapes`: for every group the address, slots, heap and rows of its main, then those of its delta (0 where it
+has no file). A *place* is where a row is: twice its number, plus one in the delta. A lookup may race with a writer in
+another process, so nothing read from a file is trusted: probes are bounded by the slots, rows and heap ranges are
+checked against what is mapped. Calls `memory`, `layout` and the slot arithmetic of the key kernels.
 """
 
 from __future__ import annotations
@@ -15,22 +15,29 @@ from ferryman._state.compiled import BYTES, I64, INTS, Bytes, Ints, inner, kerne
 from ferryman._state.kernels import HIGH, LOW, home_slot
 from ferryman._state.memory import copy_bytes, load, same_bytes, store
 from ferryman._state.store.columnar.layout import (
+    AT,
+    DELTA,
+    HALF,
     HASH_COLUMN,
+    HEAP,
     KEY_COLUMN,
     LENGTH_COLUMN,
-    PAGE_ROWS,
+    ROWS,
+    SLOTS,
     cell_at,
     heap_at,
     index_at,
-    row_limit,
 )
 from ferryman._state.words import Mask
 
 _NOWHERE = -1
+_SHAPES = view(I64, 2)
 
 
 @inner
-def _find_slot(base: int, slots: int, heap_room: int, columns: int, tag: int, word: int, text: int, length: int) -> int:
+def _find_slot(
+    base: int, slots: int, heap: int, rows: int, columns: int, tag: int, word: int, text: int, length: int
+) -> int:
     """Give the slot of a key (a word, or `length` >= 0 bytes at `text`), else ~(the free slot for it)."""
     slot = home_slot(tag, slots)
     for _ in range(slots):
@@ -38,13 +45,13 @@ def _find_slot(base: int, slots: int, heap_room: int, columns: int, tag: int, wo
         if entry == 0:
             return ~slot
         row = (entry & LOW) - 1
-        if (entry & HIGH) == tag and 0 <= row < row_limit(slots):
+        if (entry & HIGH) == tag and 0 <= row < rows:
             key = load(cell_at(base, slots, columns, row, KEY_COLUMN))
             if length < 0:
                 if key == word:
                     return slot
             elif load(cell_at(base, slots, columns, row, LENGTH_COLUMN)) == length and (
-                0 <= key <= heap_room - length and same_bytes(heap_at(base, slots, columns) + key, text, length)
+                0 <= key <= heap - length and same_bytes(heap_at(base, slots, columns, rows) + key, text, length)
             ):
                 return slot
         slot = (slot + 1) & (slots - 1)
@@ -52,110 +59,72 @@ def _find_slot(base: int, slots: int, heap_room: int, columns: int, tag: int, wo
 
 
 @inner
-def _row_at(base: int, slot: int) -> int:
+def _find_row(shapes: Ints, group: int, half: int, columns: int, tag: int, word: int, text: int, length: int) -> int:
+    """Give the row of a key in one half of a group's file, or -1."""
+    first = half * HALF
+    base, slots = shapes[first + AT, group], shapes[first + SLOTS, group]
+    if base == 0:
+        return _NOWHERE
+    rows = shapes[first + ROWS, group]
+    slot = _find_slot(base, slots, shapes[first + HEAP, group], rows, columns, tag, word, text, length)
+    if slot < 0:
+        return _NOWHERE
     row: int = (load(index_at(base, slot)) & LOW) - 1
-    return row
+    return row if 0 <= row < rows else _NOWHERE
 
 
-@kernel(INTS, INTS, INTS, BYTES, INTS, INTS, INTS, INTS, I64)
+@kernel(INTS, INTS, INTS, BYTES, INTS, _SHAPES, INTS, I64)
 def find(
-    hashes: Ints,
-    words: Ints,
-    offsets: Ints,
-    data: Bytes,
-    groups: Ints,
-    base: Ints,
-    slots: Ints,
-    heaps: Ints,
-    columns: int,
+    hashes: Ints, words: Ints, offsets: Ints, data: Bytes, groups: Ints, shapes: Ints, fresh: Ints, columns: int
 ) -> Ints:
-    """Give the row of each key in its group's main, or -1."""
+    """Give the place of each key, or -1; `fresh` says how many rows each delta has."""
     n = len(hashes)
     wide = len(offsets) > 0
-    found = np.empty(n, np.int64)
+    places = np.empty(n, np.int64)
     for i in range(n):
         group = groups[i]
-        found[i] = _NOWHERE
-        at = base[group]
-        if at == 0:
-            continue
+        tag = hashes[i] & HIGH
         word, text, length = 0, 0, -1
         if wide:
             text = data.ctypes.data + offsets[i]
             length = offsets[i + 1] - offsets[i]
         else:
             word = words[i]
-        slot = _find_slot(at, slots[group], heaps[group], columns, hashes[i] & HIGH, word, text, length)
-        if slot >= 0:
-            row = _row_at(at, slot)
-            if 0 <= row < row_limit(slots[group]):
-                found[i] = row
-    return found
+        row = _NOWHERE
+        if fresh[group] > 0:
+            row = _find_row(shapes, group, DELTA, columns + 1, tag, word, text, length)
+        if row >= 0:
+            base, slots = shapes[HALF + AT, group], shapes[HALF + SLOTS, group]
+            gone = load(cell_at(base, slots, columns + 1, row, columns)) != 0
+            places[i] = _NOWHERE if gone else 2 * row + 1
+        else:
+            row = _find_row(shapes, group, 0, columns, tag, word, text, length)
+            places[i] = _NOWHERE if row < 0 else 2 * row
+    return places
 
 
-@kernel(INTS, INTS, INTS, INTS, I64, I64)
-def gather(rows: Ints, groups: Ints, base: Ints, slots: Ints, columns: int, skip: int) -> Ints:
-    """Read the cells of rows, one line per column after the first `skip`; zeros for row -1."""
-    n = len(rows)
+@kernel(INTS, INTS, _SHAPES, I64, I64)
+def gather(places: Ints, groups: Ints, shapes: Ints, columns: int, skip: int) -> Ints:
+    """Read the cells at places, one line per column after the first `skip`; zeros for place -1."""
+    n = len(places)
     out = np.empty((columns - skip, n), np.int64)
     for i in range(n):
-        row = rows[i]
-        if row < 0:
+        place = places[i]
+        if place < 0:
             for column in range(columns - skip):
                 out[column, i] = 0
             continue
-        group = groups[i]
+        half = place & 1
+        base, slots = shapes[half * HALF + AT, groups[i]], shapes[half * HALF + SLOTS, groups[i]]
         for column in range(columns - skip):
-            out[column, i] = load(cell_at(base[group], slots[group], columns, row, column + skip))
+            out[column, i] = load(cell_at(base, slots, columns + half, place >> 1, column + skip))
     return out
 
 
-@inner
-def _insert(base: int, slots: int, columns: int, slot: int, tagged: int, row: int) -> None:
-    store(cell_at(base, slots, columns, row, HASH_COLUMN), tagged)
-    store(index_at(base, slot), (tagged & HIGH) | (row + 1))
-
-
-@inner
-def _free_slot(base: int, slots: int, slot: int) -> None:
-    """Empty a slot and move back the entries that were pushed past it, so that no probe stops early."""
-    hole = slot
-    at = slot
-    for _ in range(slots):
-        at = (at + 1) & (slots - 1)
-        entry = load(index_at(base, at))
-        if entry == 0:
-            break
-        wanted = home_slot(entry, slots)
-        if ((at - wanted) & (slots - 1)) >= ((at - hole) & (slots - 1)):
-            store(index_at(base, hole), entry)
-            hole = at
-    store(index_at(base, hole), 0)
-
-
-@inner
-def _remove(base: int, slots: int, columns: int, slot: int, last: int) -> None:
-    """Delete the row of a slot by putting the last row in its place."""
-    row = _row_at(base, slot)
-    _free_slot(base, slots, slot)
-    if row == last:
-        return
-    for column in range(columns):
-        store(cell_at(base, slots, columns, row, column), load(cell_at(base, slots, columns, last, column)))
-    moved = load(cell_at(base, slots, columns, row, HASH_COLUMN)) & HIGH
-    slot = home_slot(moved, slots)
-    for _ in range(slots):
-        if load(index_at(base, slot)) == (moved | (last + 1)):
-            store(index_at(base, slot), moved | (row + 1))
-            return
-        slot = (slot + 1) & (slots - 1)
-
-
 @kernel(
-    INTS, INTS, INTS, BYTES, INTS, view(types.boolean), view(I64, 2),
-    INTS, INTS, INTS, I64, room(I64), room(I64),
+    INTS, INTS, INTS, BYTES, INTS, view(types.boolean), view(I64, 2), _SHAPES, I64, I64, room(I64), room(I64),
 )  # fmt: skip
-def write(
+def append(
     hashes: Ints,
     words: Ints,
     offsets: Ints,
@@ -163,102 +132,155 @@ def write(
     groups: Ints,
     deleted: Mask,
     cells: Ints,
-    base: Ints,
-    slots: Ints,
-    heaps: Ints,
+    shapes: Ints,
+    half: int,
     columns: int,
     rows: Ints,
-    used: Ints,
+    text_used: Ints,
 ) -> None:
-    """Upsert and delete keys in mains that have room for them; keeps the ledger's `rows` and `used`."""
-    n = len(hashes)
+    """Put rows behind those that are there, in halves that have room for them; advances `rows` and `text_used`."""
     wide = len(offsets) > 0
     skip = columns - cells.shape[0]
-    # Deletes last: they move rows, and may need less room than the inserts before them, never more.
-    for deleting in (False, True):
-        for i in range(n):
-            if deleted[i] != deleting:
-                continue
-            group = groups[i]
-            at, width = base[group], slots[group]
-            if at == 0:
-                continue
-            word, text, length = 0, 0, -1
-            if wide:
-                text = data.ctypes.data + offsets[i]
-                length = offsets[i + 1] - offsets[i]
-            else:
-                word = words[i]
-            slot = _find_slot(at, width, heaps[group], columns, hashes[i] & HIGH, word, text, length)
-            if deleting:
-                if slot >= 0:
-                    _remove(at, width, columns, slot, rows[group] - 1)
-                    rows[group] -= 1
-                continue
+    first, width = half * HALF, columns + half
+    for i in range(len(hashes)):
+        group = groups[i]
+        base, slots = shapes[first + AT, group], shapes[first + SLOTS, group]
+        limit = shapes[first + ROWS, group]
+        word, text, length = 0, 0, -1
+        if wide:
+            text = data.ctypes.data + offsets[i]
+            length = offsets[i + 1] - offsets[i]
+        else:
+            word = words[i]
+        tag = hashes[i] & HIGH
+        slot = _find_slot(base, slots, shapes[first + HEAP, group], limit, width, tag, word, text, length)
+        row = rows[group]
+        if not wide:
+            store(cell_at(base, slots, width, row, KEY_COLUMN), word)
+        else:
+            start = text_used[group]
             if slot >= 0:
-                row = _row_at(at, slot)
+                # The bytes of the version before: a heap is only ever appended to.
+                before = (load(index_at(base, slot)) & LOW) - 1
+                start = load(cell_at(base, slots, width, before, KEY_COLUMN))
             else:
-                row = rows[group]
-                if wide:
-                    start = used[group]
-                    copy_bytes(heap_at(at, width, columns) + start, text, length)
-                    store(cell_at(at, width, columns, row, KEY_COLUMN), start)
-                    store(cell_at(at, width, columns, row, LENGTH_COLUMN), length)
-                    used[group] = start + length
-                else:
-                    store(cell_at(at, width, columns, row, KEY_COLUMN), word)
-                _insert(at, width, columns, ~slot, hashes[i], row)
-                rows[group] = row + 1
-            for column in range(columns - skip):
-                store(cell_at(at, width, columns, row, column + skip), cells[column, i])
+                copy_bytes(heap_at(base, slots, width, limit) + start, text, length)
+                text_used[group] = start + length
+            store(cell_at(base, slots, width, row, KEY_COLUMN), start)
+            store(cell_at(base, slots, width, row, LENGTH_COLUMN), length)
+        store(cell_at(base, slots, width, row, HASH_COLUMN), hashes[i])
+        for column in range(columns - skip):
+            store(cell_at(base, slots, width, row, column + skip), cells[column, i])
+        if half == DELTA:
+            store(cell_at(base, slots, width, row, columns), np.int64(deleted[i]))
+        store(index_at(base, slot if slot >= 0 else ~slot), tag | (row + 1))
+        rows[group] = row + 1
 
 
-@kernel(I64, I64, I64, I64, I64, I64, types.boolean)
-def rebuild(old: int, old_slots: int, rows: int, columns: int, new: int, new_slots: int, wide: bool) -> int:
-    """Copy a main into a roomier file without the key bytes of deleted rows; give the heap's size."""
-    pages = (rows + PAGE_ROWS - 1) // PAGE_ROWS
-    for word in range(pages * columns * PAGE_ROWS):
-        store(index_at(new, new_slots + word), load(index_at(old, old_slots + word)))
-    for old_slot in range(old_slots):
-        entry = load(index_at(old, old_slot))
-        if entry != 0:
-            slot = home_slot(entry, new_slots)
-            while load(index_at(new, slot)) != 0:
-                slot = (slot + 1) & (new_slots - 1)
-            store(index_at(new, slot), entry)
-    used = 0
-    if wide:
-        source = heap_at(old, old_slots, columns)
-        target = heap_at(new, new_slots, columns)
-        for row in range(rows):
-            key = cell_at(new, new_slots, columns, row, KEY_COLUMN)
-            length = load(cell_at(new, new_slots, columns, row, LENGTH_COLUMN))
-            copy_bytes(target + used, source + load(key), length)
-            store(key, used)
-            used += length
-    return used
-
-
-@kernel(I64, I64, I64, I64)
-def live_text(base: int, slots: int, columns: int, rows: int) -> int:
-    """Give how many heap bytes belong to keys that are still there."""
-    total = 0
+@kernel(I64, _SHAPES, I64, I64, types.boolean)
+def live(group: int, shapes: Ints, fresh: int, columns: int, wide: bool) -> Ints:
+    """Give the places of a group's rows: those of the main that no later one replaces, then the latest of the delta."""
+    base, slots, rows = shapes[AT, group], shapes[SLOTS, group], shapes[ROWS, group]
+    heap = heap_at(base, slots, columns, rows)
+    new, new_slots = shapes[HALF + AT, group], shapes[HALF + SLOTS, group]
+    places = np.empty(rows + fresh, np.int64)
+    count = 0
     for row in range(rows):
-        total += load(cell_at(base, slots, columns, row, LENGTH_COLUMN))
+        if fresh > 0:
+            word, text, length = load(cell_at(base, slots, columns, row, KEY_COLUMN)), 0, -1
+            if wide:
+                length = load(cell_at(base, slots, columns, row, LENGTH_COLUMN))
+                if not 0 <= length <= shapes[HEAP, group] or not 0 <= word <= shapes[HEAP, group] - length:
+                    continue
+                text = heap + word
+            tag = load(cell_at(base, slots, columns, row, HASH_COLUMN)) & HIGH
+            if _find_row(shapes, group, DELTA, columns + 1, tag, word, text, length) >= 0:
+                continue
+        places[count] = 2 * row
+        count += 1
+    if fresh > 0:
+        for slot in range(new_slots):
+            row = (load(index_at(new, slot)) & LOW) - 1
+            if 0 <= row < fresh and load(cell_at(new, new_slots, columns + 1, row, columns)) == 0:
+                places[count] = 2 * row + 1
+                count += 1
+    return places[:count]
+
+
+@kernel(I64, _SHAPES)
+def clear(group: int, shapes: Ints) -> None:
+    """Empty both indexes of a file."""
+    for half in range(2):
+        for slot in range(shapes[half * HALF + SLOTS, group]):
+            store(index_at(shapes[half * HALF + AT, group], slot), 0)
+
+
+@kernel(I64, INTS, _SHAPES, I64)
+def text_at(group: int, places: Ints, shapes: Ints, columns: int) -> int:
+    """Give how many bytes the keys at places have."""
+    total = 0
+    for place in places:
+        half = place & 1
+        base, slots = shapes[half * HALF + AT, group], shapes[half * HALF + SLOTS, group]
+        total += load(cell_at(base, slots, columns + half, place >> 1, LENGTH_COLUMN))
     return total
 
 
-@kernel(I64, I64, I64, I64, INTS, INTS)
-def key_text(base: int, slots: int, columns: int, heap_room: int, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
-    """Copy key bytes out of a heap; a range outside it, left by a racing writer, reads as empty."""
+@kernel(I64, INTS, _SHAPES, I64, I64, I64, types.boolean)
+def fold(group: int, places: Ints, shapes: Ints, columns: int, base: int, slots: int, wide: bool) -> None:
+    """Write the rows at places into an empty main that has room for exactly them."""
+    target, used = heap_at(base, slots, columns, len(places)), 0
+    for row in range(len(places)):
+        half = places[row] & 1
+        old, old_slots = shapes[half * HALF + AT, group], shapes[half * HALF + SLOTS, group]
+        for column in range(columns):
+            cell = load(cell_at(old, old_slots, columns + half, places[row] >> 1, column))
+            store(cell_at(base, slots, columns, row, column), cell)
+        if wide:
+            start = cell_at(base, slots, columns, row, KEY_COLUMN)
+            length = load(cell_at(base, slots, columns, row, LENGTH_COLUMN))
+            source = heap_at(old, old_slots, columns + half, shapes[half * HALF + ROWS, group]) + load(start)
+            copy_bytes(target + used, source, length)
+            store(start, used)
+            used += length
+        tag = load(cell_at(base, slots, columns, row, HASH_COLUMN)) & HIGH
+        slot = home_slot(tag, slots)
+        while load(index_at(base, slot)) != 0:
+            slot = (slot + 1) & (slots - 1)
+        store(index_at(base, slot), tag | (row + 1))
+
+
+@kernel(I64, _SHAPES, I64, I64, types.boolean)
+def reindex(group: int, shapes: Ints, fresh: int, columns: int, wide: bool) -> None:
+    """Make the index of a delta anew from its first `fresh` rows."""
+    base, slots = shapes[HALF + AT, group], shapes[HALF + SLOTS, group]
+    heap, rows = shapes[HALF + HEAP, group], shapes[HALF + ROWS, group]
+    for slot in range(slots):
+        store(index_at(base, slot), 0)
+    for row in range(fresh):
+        word, text, length = load(cell_at(base, slots, columns + 1, row, KEY_COLUMN)), 0, -1
+        if wide:
+            length = load(cell_at(base, slots, columns + 1, row, LENGTH_COLUMN))
+            text = heap_at(base, slots, columns + 1, rows) + word
+        tag = load(cell_at(base, slots, columns + 1, row, HASH_COLUMN)) & HIGH
+        slot = _find_slot(base, slots, heap, rows, columns + 1, tag, word, text, length)
+        store(index_at(base, slot if slot >= 0 else ~slot), tag | (row + 1))
+
+
+@kernel(I64, INTS, INTS, INTS, _SHAPES, I64)
+def key_text(group: int, places: Ints, starts: Ints, lengths: Ints, shapes: Ints, columns: int) -> tuple[Ints, Bytes]:
+    """Copy key bytes out of the heaps; a range outside them, left by a racing writer, reads as empty."""
     n = len(starts)
     offsets = np.empty(n + 1, np.int64)
     offsets[0] = 0
     for i in range(n):
-        whole = lengths[i] >= 0 and 0 <= starts[i] <= heap_room - lengths[i]
+        heap = shapes[(places[i] & 1) * HALF + HEAP, group]
+        whole = lengths[i] >= 0 and 0 <= starts[i] <= heap - lengths[i]
         offsets[i + 1] = offsets[i] + (lengths[i] if whole else 0)
     out = np.empty(offsets[n], np.uint8)
-    heap = heap_at(base, slots, columns)
     for i in range(n):
+        half = places[i] & 1
+        base, slots = shapes[half * HALF + AT, group], shapes[half * HALF + SLOTS, group]
+        heap = heap_at(base, slots, columns + half, shapes[half * HALF + ROWS, group])
         copy_bytes(out.ctypes.data + offsets[i], heap + starts[i], offsets[i + 1] - offsets[i])
     return offsets, out

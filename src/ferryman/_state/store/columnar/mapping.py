@@ -27,6 +27,8 @@ class Mapping:
 
     Attributes
     ----------
+    file
+        The number of the file in its filesystem.
     address
         Where the bytes are.
     size
@@ -39,6 +41,7 @@ class Mapping:
         if address is None or address == _FAILED:
             number = ctypes.get_errno()
             raise OSError(number, f"cannot map {size} bytes of the store: {os.strerror(number)}")
+        self.file = os.fstat(file).st_ino
         self.address: int = address
         self.size = size
 

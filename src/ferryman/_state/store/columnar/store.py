@@ -1,12 +1,13 @@
 """The columnar store: the contract, carried out on mapped pages.
 
-Calls the ledger, the mains, the codec and the kernels of this folder.
+Calls the ledger, the files, the codec and the kernels of this folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +20,21 @@ from ferryman._state.keys import Keys, KeySchema
 from ferryman._state.store import contract, home
 from ferryman._state.store.columnar import kernels
 from ferryman._state.store.columnar.codec import from_cells, to_cells, validity_words
+from ferryman._state.store.columnar.files import Files
 from ferryman._state.store.columnar.layout import (
+    DELTA,
     HASH_COLUMN,
     KEY_COLUMN,
     LENGTH_COLUMN,
+    MAIN,
     key_columns,
-    row_limit,
 )
 from ferryman._state.store.columnar.ledger import Ledger
-from ferryman._state.store.columnar.mains import Mains
 from ferryman._state.store.contract import Found, Ranges, Rows
 from ferryman._state.store.locks import Locks
 from ferryman._state.words import fits_word
+
+T = TypeVar("T")
 
 
 class ColumnarStore:
@@ -55,17 +59,23 @@ class ColumnarStore:
         files = home.claim(directory, who, lambda fresh: Ledger.create(fresh / "ledger", groups))
         self._ledger = Ledger(files / "ledger", groups)
         self._locks = Locks(files / "groups.lock")
-        self._mains = Mains(files, self._ledger, self._columns, self._wide)
+        self._files = Files(files, self._ledger, self._columns, self._wide)
 
     def epochs(self) -> Ints:
         return self._ledger.epochs()
 
     def lookup(self, keys: Keys) -> Found:
         groups = keys.groups(self._groups).astype(np.int64)
-        self._mains.refresh(self._touched(groups))
-        rows = self._find(keys, groups)
-        cells = kernels.gather(rows, groups, self._mains.base, self._mains.slots, self._columns, self._skip)
-        present = rows >= 0
+
+        def read() -> tuple[Ints, Ints]:
+            places = kernels.find(
+                keys.hash, keys.words, keys.offsets, keys.data, groups,
+                self._files.shapes, self._files.fresh, self._columns,
+            )  # fmt: skip
+            return places, kernels.gather(places, groups, self._files.shapes, self._columns, self._skip)
+
+        places, cells = self._steady(self._touched(groups), read)
+        present = places >= 0
         columns = from_cells(cells, self._state, None if present.all() else present)
         return Found(
             present, pa.Table.from_arrays(flat.rise(columns, self._declared), schema=_nullable(self._declared))
@@ -74,35 +84,35 @@ class ColumnarStore:
     def apply(self, delta: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
         with self._locks.held(wanted):
-            at = self._ledger.epochs()
-            advancing = contract.to_advance(at, wanted, epoch)
+            self._repair(wanted)
+            advancing = contract.to_advance(self._ledger.epochs(), wanted, epoch)
             rows = Rows.of(delta, self._key, self._declared, contract.mark(advancing, self._groups))
-            missing = advancing[at[advancing] < 0]
-            touched = contract.mark(self._touched(rows.groups), self._groups)
-            touched[missing] = True
-            marked = np.flatnonzero(touched)
-            self._ledger.torn[marked] = 1
-            if len(missing):
-                self._mains.empty(missing)
-            self._write(rows)
-            self._ledger.epoch[advancing] = epoch
-            self._ledger.torn[marked] = 0
+            touched = self._touched(rows.groups)
+            counts, text = self._sizes(rows)
+            self._files.reserve(touched, counts[touched], text[touched])
+            _, (_, files, fresh, used) = self._ledger.read(advancing)
+            counts[advancing], text[advancing] = fresh, used
+            self._ledger.writing[touched] = 1
+            self._append(rows, DELTA, counts, text)
+            self._ledger.commit(advancing, epoch, files, counts[advancing], text[advancing])
+            self._ledger.writing[touched] = 0
 
     def ingest(self, part: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
         rows = Rows.of(part, self._key, self._declared, contract.mark(wanted, self._groups))
+        counts, text = self._sizes(rows)
         with self._locks.held(wanted):
-            self._ledger.torn[wanted] = 1
-            self._mains.empty(wanted)
-            self._write(rows)
-            self._ledger.epoch[wanted] = epoch
-            self._ledger.torn[wanted] = 0
+            numbers = np.zeros(self._groups, np.int64)
+            for group in np.flatnonzero(counts).tolist():
+                numbers[group] = self._files.blank(group, int(counts[group]), int(text[group]))
+            self._append(rows, MAIN, np.zeros_like(counts), np.zeros_like(text))
+            self._count(wanted, epoch, numbers[wanted])
 
     def scan(self, group: int, as_of: int) -> pa.Table:
         at = int(self._ledger.epochs()[group])
         if at != as_of:
             raise contract.not_at(group, at, as_of)
-        part = self._read(group)
+        part = self._steady(np.array([group]), lambda: self._read(group))
         at = int(self._ledger.epochs()[group])
         if at != as_of:
             raise contract.not_at(group, at, as_of)
@@ -114,61 +124,71 @@ class ColumnarStore:
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
         with self._locks.held(wanted):
-            self._ledger.torn[wanted] = 1
-            self._mains.empty(wanted)
-            self._ledger.epoch[wanted] = -1
-            self._ledger.torn[wanted] = 0
+            self._count(wanted, -1, np.zeros_like(wanted))
 
     def mapped_bytes(self) -> int:
-        return self._mains.mapped_bytes()
+        return self._files.mapped_bytes()
 
     def release(self) -> None:
-        self._mains.release()
+        self._files.release()
 
     def close(self) -> None:
-        self._mains.release()
+        self._files.release()
         self._ledger.close()
         self._locks.close()
+
+    def _steady(self, groups: Ints, read: Callable[[], T]) -> T:
+        """Read files of groups without a lock, and once more with it if a writer was at work meanwhile."""
+        version = self._files.refresh(groups)
+        if not self._ledger.writing[groups].any():
+            answer = read()
+            if not self._ledger.writing[groups].any() and (self._ledger.version[groups] == version).all():
+                return answer
+        with self._locks.held(groups):
+            self._repair(groups)
+            self._files.refresh(groups)
+            return read()
+
+    def _repair(self, groups: Ints) -> None:
+        """Take back what a process had begun to append when it died; the caller holds the locks."""
+        torn = groups[self._ledger.writing[groups] != 0]
+        self._files.refresh(torn)
+        for group in torn.tolist():
+            if self._files.shapes[0, group]:
+                kernels.reindex(group, self._files.shapes, int(self._files.fresh[group]), self._columns, self._wide)
+        self._ledger.writing[torn] = 0
+
+    def _count(self, groups: Ints, epoch: int, files: Ints) -> None:
+        """Let new files, or none, be the mains of groups, whose locks the caller holds."""
+        self._ledger.commit(groups, epoch, files)
+        self._ledger.writing[groups] = 0
+        self._files.remove(groups[files == 0].tolist())
 
     def _touched(self, groups: Ints) -> Ints:
         return np.flatnonzero(np.bincount(groups, minlength=self._groups))
 
-    def _find(self, keys: Keys, groups: Ints) -> Ints:
-        mains = self._mains
-        return kernels.find(
-            keys.hash, keys.words, keys.offsets, keys.data, groups,
-            mains.base, mains.slots, mains.heaps, self._columns,
-        )  # fmt: skip
-
-    def _write(self, rows: Rows) -> None:
-        """Write rows into the mains of their groups, which are locked and marked torn."""
-        if not len(rows.keys):
-            return
-        keys, mains = rows.keys, self._mains
-        mains.refresh(self._touched(rows.groups))
-        new = np.flatnonzero((self._find(keys, rows.groups) < 0) & ~rows.deleted)
-        inserts = np.bincount(rows.groups[new], minlength=self._groups)
+    def _sizes(self, rows: Rows) -> tuple[Ints, Ints]:
+        """Give how many rows, and bytes of keys, there are for each group."""
         text = np.zeros(self._groups, np.int64)
         if self._wide:
-            np.add.at(text, rows.groups[new], np.diff(keys.offsets)[new])
-        mains.reserve(inserts, text)
-        kernels.write(
-            keys.hash, keys.words, keys.offsets, keys.data, rows.groups, rows.deleted,
-            to_cells(flat.fall(rows.state), len(keys)), mains.base, mains.slots, mains.heaps,
-            self._columns, self._ledger.rows, self._ledger.heap,
-        )  # fmt: skip
+            np.add.at(text, rows.groups, np.diff(rows.keys.offsets))
+        return np.bincount(rows.groups, minlength=self._groups), text
+
+    def _append(self, rows: Rows, half: int, counts: Ints, text: Ints) -> None:
+        if len(rows.keys):
+            keys = rows.keys
+            kernels.append(
+                keys.hash, keys.words, keys.offsets, keys.data, rows.groups, rows.deleted,
+                to_cells(flat.fall(rows.state), len(keys)), self._files.shapes, half, self._columns, counts, text,
+            )  # fmt: skip
 
     def _read(self, group: int) -> pa.Table:
-        mains = self._mains
-        mains.refresh(np.array([group]))
-        base, slots = int(mains.base[group]), int(mains.slots[group])
-        # Both may belong to a writer's next file, until the caller finds that the epoch has moved.
-        count = min(int(self._ledger.rows[group]), row_limit(slots))
-        numbers = np.arange(count)
-        cells = kernels.gather(numbers, np.full(count, group), mains.base, mains.slots, self._columns, 0)
+        files = self._files
+        places = kernels.live(group, files.shapes, int(files.fresh[group]), self._columns, self._wide)
+        cells = kernels.gather(places, np.full(len(places), group), files.shapes, self._columns, 0)
         if self._wide:
             offsets, data = kernels.key_text(
-                base, slots, self._columns, int(mains.heaps[group]), cells[KEY_COLUMN], cells[LENGTH_COLUMN]
+                group, places, cells[KEY_COLUMN], cells[LENGTH_COLUMN], files.shapes, self._columns
             )
             keys = Keys(self._key, cells[HASH_COLUMN], offsets=offsets, data=data)
         else:
