@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import pty
@@ -270,3 +271,8 @@ def test_a_real_jobs_checkpoint_is_shown_and_sound(spark: SparkSession, tmp_path
 
     shutil.rmtree(tmp_path / "job" / "deltas")
     assert run("verify", tmp_path / "job").exit_code == 1
+
+
+def test_the_command_says_its_version() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout.strip()) == (0, importlib.metadata.version("ferryman"))

@@ -16,7 +16,7 @@ from ferryman._log.fold import fold, fold_deltas, of_groups, rebuild, runs_of_gr
 from ferryman._log.retention import prune
 from ferryman._log.snapshot import write_snapshot
 from ferryman._log.verify import verify
-from ferryman._model.errors import CorruptCheckpoint, ForeignCheckpoint, MissingDelta
+from ferryman._model.errors import CorruptCheckpoint, MissingDelta, UnknownOption
 from ferryman._state.store.contract import part_schema
 
 KEYS = [f"s{number}" for number in range(12)]
@@ -111,7 +111,7 @@ def test_an_unknown_operator_is_named_with_those_there_are(tmp_path: Path) -> No
     log = local_log(tmp_path)
     log.commit({"Counts": {"a": 1}})
 
-    with pytest.raises(ForeignCheckpoint, match=r"no table 'Sums'; it has: Counts"):
+    with pytest.raises(UnknownOption, match=r"no table 'Sums'; it has: Counts"):
         rebuild(log.checkpoint, "Sums", 1)
 
 

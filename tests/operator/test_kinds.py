@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pytest
 from ferryman._operator.ddl import parse
 from ferryman._operator.kinds import arrow_type, dumper, loader
 from ferryman._spark.schema import to_arrow
+from ferryman._state.evolve import fit_array
 from ferryman.errors import InvalidConfiguration
 
 
@@ -96,3 +97,26 @@ def test_ddl_is_read_as_spark_reads_it(spark: Any, text: str) -> None:
 def test_what_is_no_ddl_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a schema|has no columns|invalid literal"):
         parse(text)
+
+
+@dataclass
+class Before:
+    x: float
+
+
+@dataclass
+class After:
+    x: float
+    n: int = 7
+    tags: list[str] = field(default_factory=list)
+    end: Optional[int] = 3  # noqa: UP045  both ways of writing it must do
+
+
+def test_a_field_that_a_dataclass_gains_has_its_default() -> None:
+    dump, load = dumper(Before), loader(After)
+    assert dump is not None
+    assert load is not None
+    kept = fit_array(pa.array([dump(Before(1.5)), None], arrow_type(Before)), arrow_type(After))
+    found = [load(one) for one in kept.to_pylist()]
+    assert found == [After(1.5, 7, [], None), None]
+    assert found[0].tags is not load(kept.to_pylist()[0]).tags

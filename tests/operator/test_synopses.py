@@ -82,6 +82,17 @@ def test_a_task_that_runs_again_gives_the_same_bytes() -> None:
     assert run([100, 2000])[1] == run([100, 2000])[1]
 
 
+def test_a_bloom_filter_that_is_declared_otherwise_still_knows_what_it_holds() -> None:
+    before, after = BloomFilter(1000, error=0.1), BloomFilter(1000, error=0.001)
+    live = before.create()
+    for x in range(500):
+        live.add(x)
+    found = after.load(before.dump(live))
+    assert all(x in found for x in range(500))
+    with pytest.raises(ValueError, match="different sizes"):
+        after.merge(found, after.create())
+
+
 @pytest.mark.parametrize("state", [BloomFilter(1000), HyperLogLog(), CountMin(), TDigest(), Reservoir(int, 50)])
 def test_two_parts_merge(state: Any) -> None:
     one, other = state.create(), state.create()

@@ -5,7 +5,8 @@ A command raises a `FerrymanError` like any other code; here it becomes one mess
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.metadata
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -31,6 +32,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(importlib.metadata.version("ferryman"))
+        raise typer.Exit
+
+
+@app.callback()
+def ferryman(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is, and end.")
+    ] = False,
+) -> None:
+    """State for PySpark streams: exactly-once epochs, and state that anyone can read."""
+
+
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
 app.command()(demo.demo)

@@ -21,8 +21,8 @@ from ferryman._state.keys import KeySchema
 from ferryman._state.store import Store
 from ferryman._state.store.contract import delta_schema, part_schema
 
-# Deltas of a chain are applied when so many rows have come together.
-APPLY_ROWS = 500_000
+# Deltas of a chain are applied when so many bytes have come together.
+APPLY_BYTES = 32 << 20
 
 
 def advance(
@@ -121,7 +121,7 @@ def _rebuild(store: Store, checkpoint: Checkpoint, table: Columns, groups: Group
 
 
 def _apply_chain(store: Store, checkpoint: Checkpoint, table: Columns, groups: Groups, after: int, to: int) -> None:
-    """Apply deltas in runs of many rows, so that neither the number of epochs nor the memory grows with the chain."""
+    """Apply deltas in runs of some size, so that neither the number of epochs nor the memory grows with the chain."""
     held: list[pa.Table] = []
     for epoch in range(after + 1, to + 1):
         manifest = checkpoint.own_manifest(epoch)
@@ -129,6 +129,6 @@ def _apply_chain(store: Store, checkpoint: Checkpoint, table: Columns, groups: G
         for ref in manifest.tables.get(table.name, ()):
             if ref.instance in owners:
                 held.append(of_groups(table.read(checkpoint, ref), groups, table.groups))
-        if epoch == to or sum(one.num_rows for one in held) >= APPLY_ROWS:
+        if epoch == to or sum(one.nbytes for one in held) >= APPLY_BYTES:
             store.apply(_folded(held, table), groups, epoch)
             held = []

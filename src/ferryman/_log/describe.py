@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.fold import rebuild, runs_of_groups
-from ferryman._model.errors import ForeignCheckpoint
+from ferryman._model.errors import UnknownOption
 from ferryman._model.records import JobCard, Manifest, Snapshot, TableCard
 from ferryman._state.store.contract import HASH
 
@@ -123,7 +123,7 @@ def first_rows(checkpoint: Checkpoint, table: str, epoch: int, limit: int) -> pa
     """Give the first rows of a table's state in the order of the key: key columns, then state columns."""
     card = checkpoint.job_card()
     if table not in card.tables:
-        raise ForeignCheckpoint(
+        raise UnknownOption(
             f"{checkpoint.directory.uri} has no table {table!r}; it has: {', '.join(sorted(card.tables))}. "
             "Check the name."
         )

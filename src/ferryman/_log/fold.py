@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ferryman._log.checkpoint import Checkpoint, chain, evolution_of, schemas_of
-from ferryman._model.errors import ForeignCheckpoint, MissingDelta
+from ferryman._model.errors import MissingDelta, UnknownOption
 from ferryman._model.records import JobCard, Snapshot, SnapshotFile, TableCard
 from ferryman._state.evolve import Evolution
 from ferryman._state.keys import Keys, KeySchema, last
@@ -143,7 +143,7 @@ def _rebuild(checkpoint: Checkpoint, table: str, epoch: int, groups: Groups | No
     card = checkpoint.card()
     if card is None or table not in card.tables:
         known = ", ".join(sorted(card.tables)) if card else "none"
-        raise ForeignCheckpoint(f"{checkpoint.directory.uri} has no table {table!r}; it has: {known}. Check the name.")
+        raise UnknownOption(f"{checkpoint.directory.uri} has no table {table!r}; it has: {known}. Check the name.")
     key, state = schemas_of(card.tables[table])
     base, after = base_of(checkpoint, epoch)
     part = read_snapshot(checkpoint, base, table, groups, card.tables[table]) if base else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import functools
 import types
 import typing
 from collections.abc import Callable
@@ -75,8 +76,16 @@ def loader(declared: Any) -> Convert | None:
         return lambda value: None if value is None else dict(value)
     if dataclasses.is_dataclass(declared) and isinstance(declared, type):
         parts = {name: loader(kind) or _same for name, kind in _fields(declared).items()}
+        defaults = _defaults(declared)
         return lambda value: (
-            None if value is None else declared(**{name: parts[name](one) for name, one in value.items()})
+            None
+            if value is None
+            else declared(
+                **{
+                    name: defaults[name]() if one is None and name in defaults else parts[name](one)
+                    for name, one in value.items()
+                }
+            )
         )
     return None
 
@@ -136,6 +145,18 @@ def _optional(declared: Any) -> Any:
         if len(inner) == 1:
             return inner[0]
     return None
+
+
+def _defaults(declared: type) -> dict[str, Callable[[], Any]]:
+    """Give the defaults of the fields that cannot be None: what they have where they were not declared yet."""
+    hints, found = _fields(declared), {}
+    for one in dataclasses.fields(declared):
+        if _optional(hints[one.name]) is None:
+            if one.default_factory is not dataclasses.MISSING:
+                found[one.name] = one.default_factory
+            elif one.default is not dataclasses.MISSING:
+                found[one.name] = functools.partial(_same, one.default)
+    return found
 
 
 def _fields(declared: type) -> dict[str, Any]:

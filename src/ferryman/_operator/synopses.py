@@ -217,30 +217,37 @@ class BloomFilter(Synopsis):
         self.bytes = -(-bits // 8)
         self.hashes = max(1, round(bits / capacity * math.log(2)))
 
+    def record(self) -> Record:
+        """Give the fields that are kept: the bits, and what was declared when they were set."""
+        return record(sketch=bytes, hashes=int)
+
     def create(self) -> _Bits:
         return _Bits(np.zeros(self.bytes, np.uint8), self.hashes)
 
     def load(self, kept: tuple[Any, ...]) -> _Bits:
-        return _Bits(np.frombuffer(kept[0], np.uint8).copy(), self.hashes)
+        bits, hashes = kept
+        return _Bits(np.frombuffer(bits, np.uint8).copy(), self.hashes if hashes is None else hashes)
 
     def dump(self, live: _Bits) -> tuple[Any, ...]:
-        return (live.bits.tobytes(),)
+        return live.bits.tobytes(), live.hashes
 
     def merge(self, one: _Bits, other: _Bits) -> _Bits:
-        return _Bits(one.bits | other.bits, self.hashes)
+        if (len(one.bits), one.hashes) != (len(other.bits), other.hashes):
+            raise ValueError("Bloom filters of different sizes cannot be merged")
+        return _Bits(one.bits | other.bits, one.hashes)
 
 
 class _Bits:
     def __init__(self, bits: Any, hashes: int) -> None:
         self.bits = bits
-        self._hashes = hashes
+        self.hashes = hashes
 
     def _places(self, value: Any) -> list[int]:
         # Two independent hashes make all others: h1 + i * h2.
         value = value.item() if isinstance(value, np.generic) else value
         digest = xxhash.xxh3_128_intdigest(f"{type(value).__name__}:{value}".encode())
         first, second, size = digest & (1 << 64) - 1, digest >> 64 | 1, len(self.bits) * 8
-        return [(first + number * second) % size for number in range(self._hashes)]
+        return [(first + number * second) % size for number in range(self.hashes)]
 
     def add(self, value: Any) -> None:
         for place in self._places(value):
