@@ -273,5 +273,5 @@ def test_the_token_is_on_no_command_line(tmp_path, log, watched):
     assert TOKEN not in Path(f"/proc/{pid}/cmdline").read_text()
     assert TOKEN not in Path(f"/proc/{pid}/environ").read_text()
     assert TOKEN not in (tmp_path / "a" / "state-host.json").read_text()
-    assert json.loads((tmp_path / "a" / "state-host.json").read_text()).keys() == {"location"}
+    assert json.loads((tmp_path / "a" / "state-host.json").read_text()).keys() == {"location", "pid"}
     assert "token" in asdict(Configuration("", "", "", "", 0))

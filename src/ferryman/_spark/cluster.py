@@ -22,7 +22,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._spark import java
-from ferryman._testing.processes import Process, below, end, look
+from ferryman._testing.processes import Process, below, end, end_with_parent, look
 
 MASTER = "127.0.0.1"
 START_S = 120.0
@@ -90,7 +90,7 @@ def available(hosts: int = 2) -> bool:
     return True
 
 
-def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Cluster:
+def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g", ends_with_us: bool = False) -> Cluster:
     """Start a master and workers that go on until `down`.
 
     Parameters
@@ -101,6 +101,8 @@ def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Cl
         How many workers there are, each with an address of its own.
     cores, memory
         What each of them offers.
+    ends_with_us
+        Whether they end with this process too, however it ends; on Linux only.
     """
     if not available(hosts):
         raise InvalidConfiguration(
@@ -113,14 +115,13 @@ def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Cl
     try:
         own = place / MASTER
         arguments = ("--host", MASTER, "--port", "0", "--webui-port", "0")
-        master = _launch(started, own, MASTER, "master.Master", *arguments)
+        master = _launch(started, own, MASTER, "master.Master", *arguments, ends_with_us=ends_with_us)
         url = _until(lambda: _said(master, own, r"Starting Spark master at (spark://\S+)"), "the master")[0]
         workers = []
         for host in addresses(hosts):
             room = ("--cores", str(cores), "--memory", memory, "--work-dir", str(place / host / "work"))
-            process = _launch(
-                started, place / host, host, "worker.Worker", "--host", host, "--webui-port", "0", *room, url
-            )
+            words = ("--host", host, "--webui-port", "0", *room, url)
+            process = _launch(started, place / host, host, "worker.Worker", *words, ends_with_us=ends_with_us)
             workers.append(Worker(host, process.pid, place / host))
         for worker, process in zip(workers, started[1:], strict=True):
             line = rf"Registering worker {re.escape(worker.host)}:"
@@ -150,8 +151,8 @@ def down(place: Path) -> int:
 
 @contextlib.contextmanager
 def standalone(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Iterator[Cluster]:
-    """Run a cluster until the block ends."""
-    cluster = up(place, hosts=hosts, cores=cores, memory=memory)
+    """Run a cluster until the block ends, or this process."""
+    cluster = up(place, hosts=hosts, cores=cores, memory=memory, ends_with_us=True)
     try:
         yield cluster
     finally:
@@ -159,7 +160,7 @@ def standalone(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g
 
 
 def _launch(
-    started: list[subprocess.Popen[bytes]], own: Path, host: str, daemon: str, *arguments: str
+    started: list[subprocess.Popen[bytes]], own: Path, host: str, daemon: str, *arguments: str, ends_with_us: bool
 ) -> subprocess.Popen[bytes]:
     for folder in ("local", "work", "conf"):
         (own / folder).mkdir(parents=True, exist_ok=True)
@@ -184,6 +185,7 @@ def _launch(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=end_with_parent if ends_with_us else None,
         )
     started.append(process)
     return process

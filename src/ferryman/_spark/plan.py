@@ -41,6 +41,8 @@ EPOCH_CONF = {
 
 # Whether a shuffle asks for the hosts that its rows are on. Read when the application starts, so never an epoch's own.
 SHUFFLE_PULLS = "spark.shuffle.reduceLocality.enabled"
+# How often an anchor is made at the most, to have the instances spread over the executors.
+_MOST_ANCHORS = 5
 
 
 class Bytes(AccumulatorParam[list[bytes]]):
@@ -119,7 +121,7 @@ class Planner:
         executors = self._current_executors()
         if self._anchor is None or executors != self._executors:
             self.release()
-            self._anchor = self._make_anchor()
+            self._anchor = self._make_even_anchor(len(executors) - 1)
             self._executors = executors
             for node in self.nodes.values():
                 node.anchor = _anchor_for(self._anchor, node.routed)
@@ -128,6 +130,27 @@ class Planner:
     def _current_executors(self) -> frozenset[str]:
         context: Any = self.spark.sparkContext._jsc.sc()
         return frozenset(context.getExecutorMemoryStatus().keySet().mkString(",").split(","))
+
+    def _make_even_anchor(self, executors: int) -> DataFrame:
+        """Make the anchor; again, if Spark had no room but on some of the executors and put too many rows there."""
+        most = -(-self.routing.instances // max(1, executors))
+        best, fullest = self._make_anchor(), 0
+        for left in reversed(range(_MOST_ANCHORS)):
+            fullest = fullest or self._fullest(best)
+            if fullest <= most or not left:
+                break
+            other = self._make_anchor()
+            if (found := self._fullest(other)) < fullest:
+                best, fullest, other = other, found, best
+            other.unpersist()
+        return best
+
+    def _fullest(self, anchor: DataFrame) -> int:
+        """Count the rows of an anchor on the executor that has most."""
+        context: Any = self.spark.sparkContext._jsc.sc()
+        rows = anchor._jdf.queryExecution().toRdd()
+        where = [context.getPreferredLocs(rows, one).mkString(",") for one in range(self.routing.instances)]
+        return max(where.count(one) for one in where)
 
     def _make_anchor(self) -> DataFrame:
         schema = StructType([StructField(TOKEN, IntegerType(), False)])
