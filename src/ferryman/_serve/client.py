@@ -95,14 +95,14 @@ def drop(location: str, token: str, what: Drop, timeout_s: float = TIMEOUT_S) ->
     _call(location, token, "drop", what.bytes(), timeout_s)
 
 
-def end(location: str, token: str, timeout_s: float = PING_S) -> None:
+def end(location: str, token: str) -> None:
     """Have a host remove its home and end."""
-    _call(location, token, "end", b"", timeout_s)
+    _call(location, token, "end", b"", PING_S)
 
 
-def ping(location: str, token: str, timeout_s: float = PING_S) -> int:
+def ping(location: str, token: str) -> int:
     """Give the process id of a host that is there and lets us in."""
-    return int(_call(location, token, "ping", b"", timeout_s)["pid"])
+    return int(_call(location, token, "ping", b"", PING_S)["pid"])
 
 
 def _while_it_lives(call: Callable[[], Iterator[T]], location: str, token: str) -> Iterator[T]:
