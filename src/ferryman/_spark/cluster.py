@@ -53,6 +53,10 @@ class Worker:
         """Give the directory of its executors."""
         return self.place / "work"
 
+    def decommission(self) -> None:
+        """Announce that this host is about to go: it is given no tasks any more."""
+        os.kill(self.pid, signal.SIGPWR)
+
     def executors(self) -> list[Process]:
         """List the executors' JVMs that run on this host now."""
         return [one for one in below(self.pid) if "CoarseGrainedExecutorBackend" in one.command]
@@ -117,12 +121,8 @@ def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g", ends_
         arguments = ("--host", MASTER, "--port", "0", "--webui-port", "0")
         master = _launch(started, own, MASTER, "master.Master", *arguments, ends_with_us=ends_with_us)
         url = _until(lambda: _said(master, own, r"Starting Spark master at (spark://\S+)"), "the master")[0]
-        workers = []
-        for host in addresses(hosts):
-            room = ("--cores", str(cores), "--memory", memory, "--work-dir", str(place / host / "work"))
-            words = ("--host", host, "--webui-port", "0", *room, url)
-            process = _launch(started, place / host, host, "worker.Worker", *words, ends_with_us=ends_with_us)
-            workers.append(Worker(host, process.pid, place / host))
+        room = (cores, memory)
+        workers = [_worker(started, place, host, url, room, ends_with_us) for host in addresses(hosts)]
         for worker, process in zip(workers, started[1:], strict=True):
             line = rf"Registering worker {re.escape(worker.host)}:"
             _until(lambda line=line: _said(master, own, line), f"the worker {worker.host}")  # type: ignore[misc]
@@ -130,9 +130,34 @@ def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g", ends_
     except BaseException:
         _end([one.pid for one in started])
         raise
-    known = [{"pid": one.pid, "started": _started(one.pid)} for one in started]
-    (place / _FILE).write_text(json.dumps({"url": url, "processes": known}))
+    _note(place, url, [], started)
     return Cluster(url, tuple(workers))
+
+
+def join(place: Path, cluster: Cluster, *, cores: int = 2, memory: str = "1g", ends_with_us: bool = False) -> Worker:
+    """Start one host more, with the next address; the master gives executors there to applications that want more."""
+    started: list[subprocess.Popen[bytes]] = []
+    known = json.loads((place / _FILE).read_text())["processes"]
+    # The master is the first.
+    host = addresses(len(known))[-1]
+    worker = _worker(started, place, host, cluster.url, (cores, memory), ends_with_us)
+    _note(place, cluster.url, known, started)
+    return worker
+
+
+def _worker(
+    started: list[subprocess.Popen[bytes]], place: Path, host: str, url: str, room: tuple[int, str], ends_with_us: bool
+) -> Worker:
+    offer = ("--cores", str(room[0]), "--memory", room[1], "--work-dir", str(place / host / "work"))
+    words = ("--host", host, "--webui-port", "0", *offer, url)
+    process = _launch(started, place / host, host, "worker.Worker", *words, ends_with_us=ends_with_us)
+    return Worker(host, process.pid, place / host)
+
+
+def _note(place: Path, url: str, known: list[dict[str, object]], started: list[subprocess.Popen[bytes]]) -> None:
+    """Write down what is to be ended."""
+    new = [{"pid": one.pid, "started": _started(one.pid)} for one in started]
+    (place / _FILE).write_text(json.dumps({"url": url, "processes": [*known, *new]}))
 
 
 def down(place: Path) -> int:
@@ -176,6 +201,8 @@ def _launch(
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         # It listens on a fixed port that a neighbour may have.
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+        # SIGPWR takes a worker out of the cluster; its executors end when their tasks have.
+        "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true",
     }
     with (own / "log").open("wb") as output:
         process = subprocess.Popen(

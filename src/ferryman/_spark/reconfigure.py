@@ -41,6 +41,8 @@ _CHUNK = 16
 # What a lane and an instance are taken to do in a second, where an order wants to know which takes longer.
 _BYTES_PER_S = 200e6
 _ROWS_PER_S = 200e3
+# How often the anchor of the layout to come is made at the most, to have its instances spread over the hosts.
+_MOST_ANCHORS = 5
 # How often a target may catch up before it is as near as it can come.
 _MOST_ROUNDS = 10
 
@@ -325,7 +327,8 @@ class Reconfigurer:
         plan = current._machine.plan
         ready = self.planner.rerouted(plan.after)
         try:
-            ready.settle()
+            # Where it is then, it stays: state is copied there.
+            ready.settle(tries=_MOST_ANCHORS)
             before, after = self._places(ready)
             reach("plan-prepare")
         except BaseException:
@@ -354,6 +357,8 @@ class Reconfigurer:
         """Find where instances are and will be; wait until there is a state host at each of these places."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
+            if self._closed:
+                raise PeerFailed(f"{self._closed}; no state hosts are started any more")
             before, after = self.planner.places(self._find), ready.places(self._find)
             self._hosts.update(place.location for place in (*before.values(), *after.values()) if place.location)
             if all(place.location for place in (*before.values(), *after.values())):
@@ -404,14 +409,21 @@ class Reconfigurer:
         from ferryman._serve.wire import Drop
 
         released = {move.group for move in current._machine.to_release()}
+        failed = False
         for lane in lanes:
             gone = tuple(group for group in lane.groups if group in released)
             kept = tuple(group for group in lane.groups if group not in released)
             for location, groups in ((lane.source, gone), (lane.target, kept)):
-                # A host that is gone has forgotten already.
-                with contextlib.suppress(PeerFailed):
+                try:
                     if groups:
                         client.drop(location, self._find.token, Drop(self._tables(), groups))
+                except PeerFailed:
+                    # One that is gone has forgotten already.
+                    failed = True
+        if failed and not self._closed:
+            # One that stalls may hold locks that tasks wait for; who is sent to look for it ends it.
+            with contextlib.suppress(Exception):
+                self.planner.places(self._find)
 
     def _tables(self) -> dict[str, str]:
         return {table.name: table.backend for node in self.planner.nodes.values() for table in node.stream.spec.kept}
