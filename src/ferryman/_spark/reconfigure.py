@@ -232,6 +232,9 @@ class Reconfigurer:
 
     def release(self) -> None:
         """End the state hosts, with the homes they serve; after the last epoch."""
+        if self._worker is not None:
+            # It may have started some that are still coming up.
+            self._worker.join(_PATIENCE_S)
         if self._hosts:
             from ferryman._serve import client
 
@@ -356,9 +359,9 @@ class Reconfigurer:
     def _places(self, ready: Planner) -> tuple[dict[int, Place], dict[int, Place]]:
         """Find where instances are and will be; wait until there is a state host at each of these places."""
         deadline = time.monotonic() + _PATIENCE_S
+        if self._closed:
+            raise PeerFailed(f"{self._closed}; no state hosts are started any more")
         while True:
-            if self._closed:
-                raise PeerFailed(f"{self._closed}; no state hosts are started any more")
             before, after = self.planner.places(self._find), ready.places(self._find)
             self._hosts.update(place.location for place in (*before.values(), *after.values()) if place.location)
             if all(place.location for place in (*before.values(), *after.values())):
@@ -395,6 +398,8 @@ class Reconfigurer:
             for arrived in self._bring(lane.target, lane.groups[first : first + _CHUNK], lane.source):
                 current.moved_bytes += arrived["bytes"]
                 reach("plan-copy")
+                if current.over:
+                    return
 
     def _bring(self, target: str, groups: tuple[int, ...], peer: str | None) -> Iterator[dict[str, int]]:
         # Here, and where it is dropped: a job that nobody changes needs no Arrow Flight.
@@ -423,7 +428,7 @@ class Reconfigurer:
         if failed and not self._closed:
             # One that stalls may hold locks that tasks wait for; who is sent to look for it ends it.
             with contextlib.suppress(Exception):
-                self.planner.places(self._find)
+                self._places(self.planner)
 
     def _tables(self) -> dict[str, str]:
         return {table.name: table.backend for node in self.planner.nodes.values() for table in node.stream.spec.kept}
