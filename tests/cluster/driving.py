@@ -16,6 +16,8 @@ from typing import Any
 import fleet
 from standalone import until
 
+from ferryman._testing.processes import end_with_parent
+
 DRIVE = Path(__file__).with_name("drive.py")
 
 
@@ -91,6 +93,7 @@ class Run:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=end_with_parent,
             )
         driver = Driver(process, self.place, log)
         try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -227,6 +230,87 @@ def test_what_a_peer_cannot_give_comes_from_the_checkpoint(tmp_path, log, watche
     assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
 
 
+@pytest.fixture
+def quickly(monkeypatch):
+    """Take a silent peer for gone sooner than in real use."""
+    monkeypatch.setattr(client, "SILENCE_S", 0.5)
+    monkeypatch.setattr(client, "PING_S", 0.5)
+
+
+@pytest.fixture
+def mute():
+    """A peer that accepts, and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"grpc+tcp://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_peer_that_never_answers_is_noticed_long_before_a_call_may_end(quickly, mute):
+    began = time.monotonic()
+    with pytest.raises(PeerFailed):
+        list(client.take(mute, TOKEN, Take(TABLES, (0,)), SCHEMAS))
+    with pytest.raises(PeerFailed):
+        list(client.bring(mute, TOKEN, Bring(TABLES, (0,), 4)))
+
+    assert time.monotonic() - began < client.CARRY_S / 10
+
+
+def test_a_source_that_stalls_is_replaced_by_the_checkpoint(tmp_path, log, watched):
+    fill(tmp_path, "a", log, 4)
+    a, b = start(tmp_path, "a", watched), start(tmp_path, "b", watched)
+    stalled = client.ping(a, TOKEN)
+    os.kill(stalled, signal.SIGSTOP)
+    try:
+        told = list(client.bring(b, TOKEN, Bring(TABLES, (0, 1), 4, a)))
+    finally:
+        os.kill(stalled, signal.SIGCONT)
+
+    assert [one["from_peer"] for one in told] == [0, 0]
+    assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
+
+
+def test_a_target_that_stalls_is_noticed_and_the_next_one_takes_its_place(tmp_path, log, watched, quickly):
+    first = start(tmp_path, "b", watched)
+    stalled = client.ping(first, TOKEN)
+    os.kill(stalled, signal.SIGSTOP)
+    with pytest.raises(PeerFailed):
+        list(client.bring(first, TOKEN, Bring(TABLES, (0,), 4)))
+
+    second = start(tmp_path, "b", watched)
+
+    assert client.ping(second, TOKEN) != stalled
+    deadline = time.monotonic() + 20
+    while not gone(stalled):
+        assert time.monotonic() < deadline, "the one that stalls is still there, with whatever it has locked"
+        time.sleep(0.02)
+
+
+def test_a_peer_that_is_slow_but_lives_is_waited_for(tmp_path, log, watched, quickly):
+    fill(tmp_path, "a", log, 4)
+    part = held(tmp_path, "a").scan(0, 4)
+    slow = start(tmp_path, "a", watched, bytes_per_s=part.nbytes / 2)
+
+    ((_, mains),) = client.take(slow, TOKEN, Take(TABLES, (0,)), SCHEMAS)
+
+    assert mains["Counts"][0].num_rows == part.num_rows
+
+
+def test_when_its_job_ends_it_removes_its_home_and_ends(tmp_path, log, watched):
+    a = start(tmp_path, "a", watched)
+    pid = client.ping(a, TOKEN)
+    with pytest.raises(PeerFailed, match="only serves the job"):
+        client.end(a, "another")
+
+    # It may be gone before its answer is.
+    with contextlib.suppress(PeerFailed):
+        client.end(a, TOKEN)
+
+    deadline = time.monotonic() + 20
+    while not gone(pid):
+        assert time.monotonic() < deadline, "the state host runs on"
+        time.sleep(0.02)
+    assert not (tmp_path / "a").exists()
+
+
 def test_it_sends_no_faster_than_it_may(tmp_path, log, watched):
     for epoch in range(3):
         log.commit({"Counts": {f"{'x' * 200}-{epoch}-{number}": number for number in range(2000)}})
@@ -273,5 +357,5 @@ def test_the_token_is_on_no_command_line(tmp_path, log, watched):
     assert TOKEN not in Path(f"/proc/{pid}/cmdline").read_text()
     assert TOKEN not in Path(f"/proc/{pid}/environ").read_text()
     assert TOKEN not in (tmp_path / "a" / "state-host.json").read_text()
-    assert json.loads((tmp_path / "a" / "state-host.json").read_text()).keys() == {"location"}
+    assert json.loads((tmp_path / "a" / "state-host.json").read_text()).keys() == {"location", "pid"}
     assert "token" in asdict(Configuration("", "", "", "", 0))

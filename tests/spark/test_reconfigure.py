@@ -237,6 +237,26 @@ def test_two_plans_at_once_are_one_too_many(endless):
     assert endless.rescale(3).wait(60)
 
 
+def test_a_plan_begins_when_the_one_before_has_tidied_up(endless):
+    tidied, begun = threading.Event(), threading.Event()
+    changes = endless._runner.changes
+    prepare = changes._prepare
+    changes._tidy = lambda current, lanes: tidied.wait(60)
+    assert endless.rescale(4).wait(60)
+
+    def prepared(current):
+        begun.set()
+        # What the first still has to forget may be what the second brings to the same place.
+        assert tidied.is_set()
+        return prepare(current)
+
+    changes._prepare = prepared
+    second = endless.rescale(3)
+    assert not begun.wait(0.2)
+    tidied.set()
+    assert second.wait(60), second.reason
+
+
 def test_a_plan_goes_on_while_somebody_looks_at_the_job(endless):
     # As `wait_for` does while it looks at its condition, which may well ask for a change.
     with endless._changed:

@@ -190,3 +190,25 @@ def reconfigure(
         "reconfigure", json, keys=keys, size=size, rate=rate, before=before, after=after,
         strategies=_names(strategies, known, "--strategies"), chart=chart, scratch=scratch,
     )  # fmt: skip
+
+
+@app.command()
+def faults(
+    strategies: Annotated[str | None, typer.Option(help="Strategies to run, comma-separated.")] = None,
+    phases: Annotated[str | None, typer.Option(help="Phases of a plan to strike in, comma-separated.")] = None,
+    victims: Annotated[str | None, typer.Option(help="Who is struck, comma-separated.")] = None,
+    how: Annotated[str | None, typer.Option(help="killed, stalls, or both, comma-separated.")] = None,
+    pairs: Annotated[
+        bool, typer.Option(help="Every pair of strategy, phase and victim: a fifth of the cases.")
+    ] = False,
+    minutes: Annotated[float, typer.Option(min=1, help="Begin no case after so long.")] = 600,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Kill and stall hosts and the driver in every phase of a change, by every strategy; takes more than an hour."""
+    known = _load("faults")
+    _run(
+        "faults", json, strategies=_names(strategies, known.STRATEGIES, "--strategies"),
+        phases=_names(phases, known.PHASES, "--phases"), victims=_names(victims, known.VICTIMS, "--victims"),
+        how=_names(how, known.HOW, "--how"), pairs=pairs, minutes=minutes, scratch=scratch,
+    )  # fmt: skip

@@ -1,18 +1,31 @@
-"""Call a state host. Every call has a limit in time, and every failure is a `PeerFailed`."""
+"""Call a state host. Every call has a limit in time, and every failure is a `PeerFailed`.
+
+A long call goes on for as long as the peer lives: one that is silent for a while is asked whether it does, so that a
+peer that stalls is noticed in seconds and a slow one is left in peace.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from ferryman._serve.wire import AUTHORIZATION, PIECES, Bring, Drop, Take, failed, unwrap
 
-# A peer that has not answered for so long is taken for gone.
-TIMEOUT_S = 60.0
+# How long a call may take that carries state, and one that does not.
+CARRY_S = 600.0
+TIMEOUT_S = 20.0
+# A peer that sends nothing for so long is asked whether it lives, and has so long to answer.
+SILENCE_S = 5.0
+PING_S = 5.0
+
+T = TypeVar("T")
 
 
 def _options(token: str, timeout_s: float) -> flight.FlightCallOptions:
@@ -23,48 +36,56 @@ Main = tuple[pa.Table, int]
 
 
 def take(
-    location: str, token: str, what: Take, schemas: Mapping[str, pa.Schema], timeout_s: float = TIMEOUT_S
+    location: str, token: str, what: Take, schemas: Mapping[str, pa.Schema], timeout_s: float = CARRY_S
 ) -> Iterator[tuple[int, dict[str, Main]]]:
     """Fetch main copies, group after group: for each table its rows and the epoch they are at.
 
     A table that the peer has no main of is left out. Nothing of a group is given before all of it is there and whole.
     """
-    try:
+
+    def pieces() -> Iterator[pa.RecordBatch]:
         with flight.connect(location) as peer:
             reader = peer.do_get(flight.Ticket(what.bytes()), _options(token, timeout_s))
             if not reader.schema.equals(PIECES):
                 raise ValueError("it sent something else than main copies")
-            wanted = iter(what.groups)
-            found: dict[str, Main] = {}
-            ended: set[str] = set()
-            held: list[pa.RecordBatch] = []
-            group = next(wanted, None)
             for chunk in reader:
-                table, of, epoch, last, rows = unwrap(chunk.data, schemas)
-                if of != group or table in ended:
-                    raise ValueError("it sent another key group than was asked for")
-                held += [] if rows is None else [rows]
-                if last:
-                    ended.add(table)
-                    if epoch >= 0:
-                        found[table] = pa.Table.from_batches(held, schemas[table]), epoch
-                    held = []
-                if ended == set(what.tables):
-                    yield of, found
-                    found, ended, group = {}, set(), next(wanted, None)
-            if group is not None:
-                raise ValueError("it ended before everything was there")
+                yield chunk.data
+
+    try:
+        wanted = iter(what.groups)
+        found: dict[str, Main] = {}
+        ended: set[str] = set()
+        held: list[pa.RecordBatch] = []
+        group = next(wanted, None)
+        for one in _while_it_lives(pieces, location, token):
+            table, of, epoch, last, rows = unwrap(one, schemas)
+            if of != group or table in ended:
+                raise ValueError("it sent another key group than was asked for")
+            held += [] if rows is None else [rows]
+            if last:
+                ended.add(table)
+                if epoch >= 0:
+                    found[table] = pa.Table.from_batches(held, schemas[table]), epoch
+                held = []
+            if ended == set(what.tables):
+                yield of, found
+                found, ended, group = {}, set(), next(wanted, None)
+        if group is not None:
+            raise ValueError("it ended before everything was there")
     except (pa.ArrowException, ValueError, OSError) as error:
         raise failed(location, error) from error
 
 
-def bring(location: str, token: str, what: Bring, timeout_s: float = TIMEOUT_S) -> Iterator[dict[str, int]]:
+def bring(location: str, token: str, what: Bring, timeout_s: float = CARRY_S) -> Iterator[dict[str, int]]:
     """Have a host bring key groups to an epoch; tell of each as it arrives."""
-    try:
+
+    def arrivals() -> Iterator[dict[str, int]]:
         with flight.connect(location) as peer:
             for one in peer.do_action(flight.Action("bring", what.bytes()), _options(token, timeout_s)):
-                found: dict[str, int] = json.loads(one.body.to_pybytes())
-                yield found
+                yield json.loads(one.body.to_pybytes())
+
+    try:
+        yield from _while_it_lives(arrivals, location, token)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise failed(location, error) from error
 
@@ -74,9 +95,54 @@ def drop(location: str, token: str, what: Drop, timeout_s: float = TIMEOUT_S) ->
     _call(location, token, "drop", what.bytes(), timeout_s)
 
 
-def ping(location: str, token: str, timeout_s: float = 2.0) -> int:
+def end(location: str, token: str) -> None:
+    """Have a host remove its home and end."""
+    _call(location, token, "end", b"", PING_S)
+
+
+def ping(location: str, token: str) -> int:
     """Give the process id of a host that is there and lets us in."""
-    return int(_call(location, token, "ping", b"", timeout_s)["pid"])
+    return int(_call(location, token, "ping", b"", PING_S)["pid"])
+
+
+def _while_it_lives(call: Callable[[], Iterator[T]], location: str, token: str) -> Iterator[T]:
+    """Give what a call gives, which a thread makes: it cannot be left otherwise before the peer says something."""
+    # Few, so that a peer does not send faster than we can take.
+    given: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(2)
+    left = threading.Event()
+
+    def hand(one: T | None, error: BaseException | None) -> None:
+        while not left.is_set():
+            with contextlib.suppress(queue.Full):
+                given.put((one, error), timeout=1)
+                return
+
+    def read() -> None:
+        try:
+            for one in call():
+                hand(one, None)
+                if left.is_set():
+                    return
+        except BaseException as error:
+            hand(None, error)
+        else:
+            hand(None, StopIteration())
+
+    threading.Thread(target=read, name="ferryman-call", daemon=True).start()
+    try:
+        while True:
+            try:
+                one, error = given.get(timeout=SILENCE_S)
+            except queue.Empty:
+                ping(location, token)
+                continue
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield one  # type: ignore[misc]
+    finally:
+        left.set()
 
 
 def _call(location: str, token: str, action: str, body: bytes, timeout_s: float) -> Any:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import sys
 import threading
 import time
@@ -98,6 +99,10 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             for table, backend in drop.tables.items():
                 self._store(table, backend, drop.groups).drop(np.array(drop.groups, np.int64))
             yield flight.Result(b"{}")
+        elif action.type == "end":
+            yield flight.Result(b"{}")
+            shutil.rmtree(self._home, ignore_errors=True)
+            os._exit(0)
         elif action.type == "ping":
             yield flight.Result(json.dumps({"pid": os.getpid()}).encode())
         else:
@@ -215,7 +220,8 @@ def main() -> None:
     host = StateHost(configuration)
     threading.Thread(target=_end_with, args=(configuration.watched,), daemon=True).start()
     home = Path(configuration.home)
-    (home / f".{LOCATION}").write_text(json.dumps({"location": f"grpc+tcp://{configuration.address}:{host.port}"}))
+    said = {"location": f"grpc+tcp://{configuration.address}:{host.port}", "pid": os.getpid()}
+    (home / f".{LOCATION}").write_text(json.dumps(said))
     os.replace(home / f".{LOCATION}", home / LOCATION)
     host.serve()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import subprocess
@@ -13,7 +14,9 @@ from pathlib import Path
 from ferryman._model.errors import PeerFailed
 from ferryman._serve import client
 from ferryman._serve.host import LOCATION, Configuration
+from ferryman._testing.processes import kill, look
 
+_MODULE = "ferryman._serve.host"
 _STARTED = "state-host.started"
 # One that has not come up after so long will not.
 _PATIENCE_S = 60.0
@@ -37,9 +40,10 @@ def begin(configuration: Configuration) -> str | None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         location = _running(home / LOCATION, configuration.token)
         if location is None and not _coming_up(home / _STARTED):
+            _put_down(home)
             (home / LOCATION).unlink(missing_ok=True)
-            _start(configuration, home)
-            (home / _STARTED).write_text(str(time.time()))
+            started = {"pid": _start(configuration, home), "at": time.time()}
+            (home / _STARTED).write_text(json.dumps(started))
         return location
 
 
@@ -55,17 +59,33 @@ def _running(file: Path, token: str) -> str | None:
 def _coming_up(file: Path) -> bool:
     """Tell whether one was started and has not yet said where it is."""
     try:
-        recent = time.time() - float(file.read_text()) < _PATIENCE_S
-    except (OSError, ValueError):
+        started = json.loads(file.read_text())
+        recent = time.time() - started["at"] < _PATIENCE_S
+    except (OSError, ValueError, KeyError):
         return False
-    # One that said so and does not answer has ended.
-    return recent and not (file.parent / LOCATION).exists()
+    # One that said so and does not answer has ended, or stalls.
+    return recent and not (file.parent / LOCATION).exists() and _is_host(started["pid"])
 
 
-def _start(configuration: Configuration, home: Path) -> None:
+def _put_down(home: Path) -> None:
+    """End one that does not answer: while it stalls it may hold locks that tasks wait for."""
+    for name in (LOCATION, _STARTED):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            pid = int(json.loads((home / name).read_text())["pid"])
+            if _is_host(pid):
+                kill(pid)
+
+
+def _is_host(pid: int) -> bool:
+    """Tell whether a process is a state host; its id may be somebody else's by now."""
+    found = look(pid)
+    return found is not None and _MODULE in found.command
+
+
+def _start(configuration: Configuration, home: Path) -> int:
     with (home / "state-host.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ferryman._serve.host"],
+            [sys.executable, "-m", _MODULE],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -76,3 +96,4 @@ def _start(configuration: Configuration, home: Path) -> None:
     # The token goes through a pipe: everybody on the host can read a command line.
     process.stdin.write(json.dumps(asdict(configuration)).encode() + b"\n")
     process.stdin.close()
+    return process.pid

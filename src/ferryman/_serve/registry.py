@@ -42,9 +42,10 @@ def place() -> Path:
 
 
 def announce(one: Running) -> Path:
-    """Write a job's file; remove it when the job ends."""
+    """Write a job's file; remove it when the job ends. What killed drivers left is removed now."""
     folder = place()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    running()
     file = folder / f"{one.pid}-{one.token[:8]}.json"
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
         json.dump(asdict(one), out)

@@ -22,7 +22,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._spark import java
-from ferryman._testing.processes import Process, below, end, look
+from ferryman._testing.processes import Process, below, end, end_with_parent, look
 
 MASTER = "127.0.0.1"
 START_S = 120.0
@@ -52,6 +52,10 @@ class Worker:
     def work(self) -> Path:
         """Give the directory of its executors."""
         return self.place / "work"
+
+    def decommission(self) -> None:
+        """Announce that this host is about to go: it is given no tasks any more."""
+        os.kill(self.pid, signal.SIGPWR)
 
     def executors(self) -> list[Process]:
         """List the executors' JVMs that run on this host now."""
@@ -90,7 +94,7 @@ def available(hosts: int = 2) -> bool:
     return True
 
 
-def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Cluster:
+def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g", ends_with_us: bool = False) -> Cluster:
     """Start a master and workers that go on until `down`.
 
     Parameters
@@ -101,6 +105,8 @@ def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Cl
         How many workers there are, each with an address of its own.
     cores, memory
         What each of them offers.
+    ends_with_us
+        Whether they end with this process too, however it ends; on Linux only.
     """
     if not available(hosts):
         raise InvalidConfiguration(
@@ -113,15 +119,10 @@ def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Cl
     try:
         own = place / MASTER
         arguments = ("--host", MASTER, "--port", "0", "--webui-port", "0")
-        master = _launch(started, own, MASTER, "master.Master", *arguments)
+        master = _launch(started, own, MASTER, "master.Master", *arguments, ends_with_us=ends_with_us)
         url = _until(lambda: _said(master, own, r"Starting Spark master at (spark://\S+)"), "the master")[0]
-        workers = []
-        for host in addresses(hosts):
-            room = ("--cores", str(cores), "--memory", memory, "--work-dir", str(place / host / "work"))
-            process = _launch(
-                started, place / host, host, "worker.Worker", "--host", host, "--webui-port", "0", *room, url
-            )
-            workers.append(Worker(host, process.pid, place / host))
+        room = (cores, memory)
+        workers = [_worker(started, place, host, url, room, ends_with_us) for host in addresses(hosts)]
         for worker, process in zip(workers, started[1:], strict=True):
             line = rf"Registering worker {re.escape(worker.host)}:"
             _until(lambda line=line: _said(master, own, line), f"the worker {worker.host}")  # type: ignore[misc]
@@ -129,9 +130,34 @@ def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Cl
     except BaseException:
         _end([one.pid for one in started])
         raise
-    known = [{"pid": one.pid, "started": _started(one.pid)} for one in started]
-    (place / _FILE).write_text(json.dumps({"url": url, "processes": known}))
+    _note(place, url, [], started)
     return Cluster(url, tuple(workers))
+
+
+def join(place: Path, cluster: Cluster, *, cores: int = 2, memory: str = "1g", ends_with_us: bool = False) -> Worker:
+    """Start one host more, with the next address; the master gives executors there to applications that want more."""
+    started: list[subprocess.Popen[bytes]] = []
+    known = json.loads((place / _FILE).read_text())["processes"]
+    # The master is the first.
+    host = addresses(len(known))[-1]
+    worker = _worker(started, place, host, cluster.url, (cores, memory), ends_with_us)
+    _note(place, cluster.url, known, started)
+    return worker
+
+
+def _worker(
+    started: list[subprocess.Popen[bytes]], place: Path, host: str, url: str, room: tuple[int, str], ends_with_us: bool
+) -> Worker:
+    offer = ("--cores", str(room[0]), "--memory", room[1], "--work-dir", str(place / host / "work"))
+    words = ("--host", host, "--webui-port", "0", *offer, url)
+    process = _launch(started, place / host, host, "worker.Worker", *words, ends_with_us=ends_with_us)
+    return Worker(host, process.pid, place / host)
+
+
+def _note(place: Path, url: str, known: list[dict[str, object]], started: list[subprocess.Popen[bytes]]) -> None:
+    """Write down what is to be ended."""
+    new = [{"pid": one.pid, "started": _started(one.pid)} for one in started]
+    (place / _FILE).write_text(json.dumps({"url": url, "processes": [*known, *new]}))
 
 
 def down(place: Path) -> int:
@@ -150,8 +176,8 @@ def down(place: Path) -> int:
 
 @contextlib.contextmanager
 def standalone(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g") -> Iterator[Cluster]:
-    """Run a cluster until the block ends."""
-    cluster = up(place, hosts=hosts, cores=cores, memory=memory)
+    """Run a cluster until the block ends, or this process."""
+    cluster = up(place, hosts=hosts, cores=cores, memory=memory, ends_with_us=True)
     try:
         yield cluster
     finally:
@@ -159,7 +185,7 @@ def standalone(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g
 
 
 def _launch(
-    started: list[subprocess.Popen[bytes]], own: Path, host: str, daemon: str, *arguments: str
+    started: list[subprocess.Popen[bytes]], own: Path, host: str, daemon: str, *arguments: str, ends_with_us: bool
 ) -> subprocess.Popen[bytes]:
     for folder in ("local", "work", "conf"):
         (own / folder).mkdir(parents=True, exist_ok=True)
@@ -175,6 +201,8 @@ def _launch(
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         # It listens on a fixed port that a neighbour may have.
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+        # SIGPWR takes a worker out of the cluster; its executors end when their tasks have.
+        "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true",
     }
     with (own / "log").open("wb") as output:
         process = subprocess.Popen(
@@ -184,6 +212,7 @@ def _launch(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=end_with_parent if ends_with_us else None,
         )
     started.append(process)
     return process

@@ -115,6 +115,7 @@ class EpochRunner:
     def close(self) -> None:
         """Let go of what was held."""
         self._reader.shutdown(wait=False)
+        self.changes.release()
         self._planner.release()
 
     def due_by_watermark(self) -> bool:

@@ -41,6 +41,8 @@ EPOCH_CONF = {
 
 # Whether a shuffle asks for the hosts that its rows are on. Read when the application starts, so never an epoch's own.
 SHUFFLE_PULLS = "spark.shuffle.reduceLocality.enabled"
+# How often an anchor is made at the most, to have the instances spread over the executors.
+_MOST_ANCHORS = 10
 
 
 class Bytes(AccumulatorParam[list[bytes]]):
@@ -106,28 +108,54 @@ class Planner:
         # asks too, for the host that wrote most of its rows, and then it takes two anchors to outvote it.
         self._shuffle_pulls = self.spark.sparkContext.getConf().get(SHUFFLE_PULLS, "true") != "false"
         self._executors: frozenset[str] = frozenset()
+        self._anchors_left = 0
 
-    def settle(self) -> None:
+    def settle(self, tries: int = 1) -> None:
         """Spread the instances over the executors there are now, if these are not those of the epoch before.
 
         An anchor's rows that were cached by a lost executor are computed again wherever there was room, and would keep
-        their instances there, away from an executor that came in its place or later.
+        their instances there, away from an executor that came in its place or later. Where Spark had no room but on
+        some executors, or one was not ready yet, the anchor is made again: now, so many times, or in the next epochs.
         """
         if not self.pinned:
             return
         # Taken first: an executor that comes while the anchor is made is a change that the next epoch sees.
         executors = self._current_executors()
-        if self._anchor is None or executors != self._executors:
-            self.release()
-            self._anchor = self._make_anchor()
-            self._executors = executors
-            for node in self.nodes.values():
-                node.anchor = _anchor_for(self._anchor, node.routed)
-                node.anchor_combined = _anchor_for(self._anchor, node.partial)
+        if self._anchor is None or not self._anchor.is_cached or executors != self._executors:
+            self._anchor_at(self._make_anchor())
+            self._executors, self._anchors_left = executors, _MOST_ANCHORS
+        while self._anchors_left:
+            assert self._anchor is not None, "it was made above"
+            fullest = self._fullest(self._anchor)
+            # The driver is listed as an executor.
+            if fullest <= -(-self.routing.instances // max(1, len(executors) - 1)):
+                self._anchors_left = 0
+            if not tries or not self._anchors_left:
+                return
+            tries, self._anchors_left = tries - 1, self._anchors_left - 1
+            other = self._make_anchor()
+            if self._fullest(other) < fullest:
+                self._anchor_at(other)
+            else:
+                other.unpersist()
+
+    def _anchor_at(self, anchor: DataFrame) -> None:
+        self.release()
+        self._anchor = anchor
+        for node in self.nodes.values():
+            node.anchor = _anchor_for(anchor, node.routed)
+            node.anchor_combined = _anchor_for(anchor, node.partial)
 
     def _current_executors(self) -> frozenset[str]:
         context: Any = self.spark.sparkContext._jsc.sc()
         return frozenset(context.getExecutorMemoryStatus().keySet().mkString(",").split(","))
+
+    def _fullest(self, anchor: DataFrame) -> int:
+        """Count the rows of an anchor on the executor that has most."""
+        context: Any = self.spark.sparkContext._jsc.sc()
+        rows = anchor._jdf.queryExecution().toRdd()
+        where = [context.getPreferredLocs(rows, one).mkString(",") for one in range(self.routing.instances)]
+        return max(where.count(one) for one in where)
 
     def _make_anchor(self) -> DataFrame:
         schema = StructType([StructField(TOKEN, IntegerType(), False)])

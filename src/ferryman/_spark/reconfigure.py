@@ -28,19 +28,21 @@ from ferryman._routing.planning import moves, relabelled
 from ferryman._spark.change import Preview, Reconfiguration
 from ferryman._spark.hosts import FindHost, Place
 from ferryman._spark.plan import Planner
+from ferryman._testing.faults import reach
 
 log = logging.getLogger("ferryman")
 
 # How fast the load of long ago is forgotten: after an epoch this part of it is left.
 _KEPT_LOAD = 0.9
-# How long to wait for a state host to come up, and for one call of it.
+# How long to wait for a state host to come up.
 _PATIENCE_S = 60.0
-_COPY_S = 600.0
 # How many key groups a call is for.
 _CHUNK = 16
 # What a lane and an instance are taken to do in a second, where an order wants to know which takes longer.
 _BYTES_PER_S = 200e6
 _ROWS_PER_S = 200e3
+# How often the anchor of the layout to come is made at the most, to have its instances spread over the hosts.
+_MOST_ANCHORS = 5
 # How often a target may catch up before it is as near as it can come.
 _MOST_ROUNDS = 10
 
@@ -85,6 +87,8 @@ class Reconfigurer:
         self._history: list[Reconfiguration] = []
         self._load = np.zeros(len(planner.routing.owner))
         self._closed = ""
+        self._hosts: set[str] = set()
+        self._worker: threading.Thread | None = None
 
     # -- for epochs --------------------------------------------------------------------------------
 
@@ -97,6 +101,8 @@ class Reconfigurer:
                 return self.planner, frozenset()
             current._machine = current._machine.on_begin()
             assert current._machine.running is not None, "it has just begun"
+            if current._machine.running.table != current._machine.table:
+                reach("plan-switch")
             return self._planner_for(current._machine.running.table), current._machine.running.held
 
     def ended(self, planner: Planner, latest: Manifest | None, *, committed: bool) -> None:
@@ -195,8 +201,12 @@ class Reconfigurer:
                 self.abort,
             )
             self._history.append(self._current)
-        threading.Thread(target=self._work, args=(self._current,), name="ferryman-plan", daemon=True).start()
-        return self._current
+            worker = threading.Thread(
+                target=self._work, args=(self._current, self._worker), name="ferryman-plan", daemon=True
+            )
+            worker.start()
+            self._worker = worker
+            return self._current
 
     def abort(self, reason: str) -> None:
         """Give up the plan under way, if one is."""
@@ -220,22 +230,40 @@ class Reconfigurer:
             if current is not None:
                 self._give_up(current, why)
 
+    def release(self) -> None:
+        """End the state hosts, with the homes they serve; after the last epoch."""
+        if self._worker is not None:
+            # It may have started some that are still coming up.
+            self._worker.join(_PATIENCE_S)
+        if self._hosts:
+            from ferryman._serve import client
+
+            for location in self._hosts:
+                # One that is gone has nothing left to end.
+                with contextlib.suppress(PeerFailed):
+                    client.end(location, self._find.token)
+
     # -- inside ------------------------------------------------------------------------------------
 
-    def _work(self, current: Reconfiguration) -> None:
+    def _work(self, current: Reconfiguration, earlier: threading.Thread | None) -> None:
         """Do what the machine wants done, until nothing is left."""
+        if earlier is not None:
+            # What it forgets on some host may be what is to come there now.
+            earlier.join()
+        lanes: list[Lane] = []
         try:
             lanes = self._prepare(current)
             if current._machine.plan.strategy.waits == "moving":
                 self._copy_in_turn(current, lanes)
             else:
                 self._copy(current, lanes)
-            current.wait()
-            self._tidy(current, lanes)
         except Exception as error:
             log.warning("a plan was given up: %s", error)
             with self._changed:
                 self._give_up(current, str(error))
+        current.wait()
+        reach("plan-release")
+        self._tidy(current, lanes)
 
     def _give_up(self, current: Reconfiguration, reason: str) -> None:
         """End a plan; what has switched already and is not there is rebuilt from the checkpoint."""
@@ -274,6 +302,7 @@ class Reconfigurer:
                     with self._changed:
                         current.moved_bytes += arrived["bytes"]
                         left.discard(arrived["group"])
+                        reach("plan-copy" if left else "plan-catch-up")
                         self._step(current, current._machine.on_arrived(arrived["group"]))
         except PeerFailed as error:
             with self._changed:
@@ -300,8 +329,14 @@ class Reconfigurer:
         """Make the layout to come: now and not when it is needed, as on a cluster it takes Spark jobs."""
         plan = current._machine.plan
         ready = self.planner.rerouted(plan.after)
-        ready.settle()
-        before, after = self._places(ready)
+        try:
+            # Where it is then, it stays: state is copied there.
+            ready.settle(tries=_MOST_ANCHORS)
+            before, after = self._places(ready)
+            reach("plan-prepare")
+        except BaseException:
+            ready.release(but_for=self.planner)
+            raise
         if before and plan.after.instances != plan.before.instances:
             were, are = ([places[one].host for one in sorted(places)] for places in (before, after))
             table = relabelled(plan.after, were, are)
@@ -309,6 +344,9 @@ class Reconfigurer:
             steps = steps_of(moves(plan.before, table), plan.strategy)
             plan = replace(plan, after=table, steps=steps)
         with self._changed:
+            if current.over:
+                ready.release(but_for=self.planner)
+                return []
             self._next[plan.after.instances] = ready
             self._step(current, replace(current._machine, plan=plan).on_prepared())
         lanes: dict[tuple[str, str], list[int]] = {}
@@ -321,8 +359,11 @@ class Reconfigurer:
     def _places(self, ready: Planner) -> tuple[dict[int, Place], dict[int, Place]]:
         """Find where instances are and will be; wait until there is a state host at each of these places."""
         deadline = time.monotonic() + _PATIENCE_S
+        if self._closed:
+            raise PeerFailed(f"{self._closed}; no state hosts are started any more")
         while True:
             before, after = self.planner.places(self._find), ready.places(self._find)
+            self._hosts.update(place.location for place in (*before.values(), *after.values()) if place.location)
             if all(place.location for place in (*before.values(), *after.values())):
                 return before, after
             if time.monotonic() > deadline:
@@ -335,6 +376,7 @@ class Reconfigurer:
         with ThreadPoolExecutor(max(1, len(lanes)), thread_name_prefix="ferryman-copy") as threads:
             for carried in [threads.submit(self._carry, current, lane) for lane in lanes]:
                 carried.result()
+            reach("plan-catch-up")
             for _ in range(_MOST_ROUNDS):
                 before = self._epoch
                 for one in [threads.submit(self._catch_up, lane) for lane in lanes]:
@@ -355,13 +397,16 @@ class Reconfigurer:
                 return
             for arrived in self._bring(lane.target, lane.groups[first : first + _CHUNK], lane.source):
                 current.moved_bytes += arrived["bytes"]
+                reach("plan-copy")
+                if current.over:
+                    return
 
     def _bring(self, target: str, groups: tuple[int, ...], peer: str | None) -> Iterator[dict[str, int]]:
         # Here, and where it is dropped: a job that nobody changes needs no Arrow Flight.
         from ferryman._serve import client
         from ferryman._serve.wire import Bring
 
-        return client.bring(target, self._find.token, Bring(self._tables(), groups, self._epoch, peer), _COPY_S)
+        return client.bring(target, self._find.token, Bring(self._tables(), groups, self._epoch, peer))
 
     def _tidy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
         """Forget what is of no use any more: the old mains of what has moved, the new ones of what has not."""
@@ -369,14 +414,21 @@ class Reconfigurer:
         from ferryman._serve.wire import Drop
 
         released = {move.group for move in current._machine.to_release()}
+        failed = False
         for lane in lanes:
             gone = tuple(group for group in lane.groups if group in released)
             kept = tuple(group for group in lane.groups if group not in released)
             for location, groups in ((lane.source, gone), (lane.target, kept)):
-                # A host that is gone has forgotten already.
-                with contextlib.suppress(PeerFailed):
+                try:
                     if groups:
                         client.drop(location, self._find.token, Drop(self._tables(), groups))
+                except PeerFailed:
+                    # One that is gone has forgotten already.
+                    failed = True
+        if failed and not self._closed:
+            # One that stalls may hold locks that tasks wait for; who is sent to look for it ends it.
+            with contextlib.suppress(Exception):
+                self._places(self.planner)
 
     def _tables(self) -> dict[str, str]:
         return {table.name: table.backend for node in self.planner.nodes.values() for table in node.stream.spec.kept}

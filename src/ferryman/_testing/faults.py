@@ -1,15 +1,21 @@
 """Die at a named step, when a test asks for it.
 
 `FERRYMAN_FAULT=after-sink:3` kills the process with SIGKILL when it reaches `after-sink` for the third
-time. Without the variable, reaching a step costs one comparison.
+time. Without the variable, reaching a step costs two comparisons. A campaign that kills others than its own
+process sets `watcher`, which is told of every step as it is reached.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 
 STEPS = ("epoch", "before-sink", "after-sink", "before-manifest", "after-manifest", "snapshot", "retention")
+# The steps of a plan; `plan-switch` is the beginning of an epoch that switches.
+PLAN_STEPS = ("plan-prepare", "plan-copy", "plan-catch-up", "plan-switch", "plan-release")
+
+watcher: Callable[[str], None] | None = None
 
 _asked = os.environ.get("FERRYMAN_FAULT", "")
 _seen = 0
@@ -17,6 +23,8 @@ _seen = 0
 
 def reach(step: str) -> None:
     """Pass a step, or die there if that was asked for."""
+    if watcher is not None:
+        watcher(step)
     if not _asked:
         return
     global _seen

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,12 @@ def end(family: Iterable[Process], *, patience_s: float = 3.0) -> None:
                 kill(one.id)
         if waiting:
             time.sleep(0.02)
+
+
+def end_with_parent() -> None:
+    """Have this process end when the one that started it does, however that ends; for `preexec_fn`, on Linux only."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def kill(id: int) -> bool:

@@ -1,0 +1,427 @@
+"""The driver of the fault campaign: runs case after case on one cluster, and does the killing itself, at the very step.
+
+    python -m bench.faulty CONFIGURATION.json
+
+Cases come in chains: one job on one checkpoint per victim, one case per strategy and phase. What came of a case is a
+line of JSON in the configured file; a case that kills this very driver is judged by the next one, which goes on with
+the job. Started by `bench.faults`, again and again until every case has a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from bench.movable import payload
+from ferryman import Ferry, Job, List, Operator, Value, session, sinks, sources
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.directory import directory
+from ferryman._log.fold import rebuild
+from ferryman._log.verify import verify
+from ferryman._model.errors import FerrymanError
+from ferryman._serve import registry
+from ferryman._serve.host import LOCATION
+from ferryman._spark.change import Reconfiguration
+from ferryman._spark.cluster import Worker
+from ferryman._testing import faults
+from ferryman._testing.processes import below, look, processes
+
+KEYS = 400
+GROUPS = 16
+MOVING = 4
+BYTES = 2000
+PER_EPOCH = 100
+PRIME = (1 << 61) - 1
+
+# A host that stalls does so until the plan is over, and no longer than this.
+STALL_S = 40.0
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that goes wrong.
+
+    Attributes
+    ----------
+    strategy
+        How state moves.
+    phase
+        Where the plan is when it happens.
+    victim
+        Who it happens to: driver, or the state host or executor of the source or the destination.
+    how
+        Whether the victim is killed, or stalls.
+    """
+
+    strategy: str
+    phase: str
+    victim: str
+    how: str
+
+    @property
+    def name(self) -> str:
+        """Give it a name."""
+        return f"{self.strategy}, {self.phase}: {self.victim} {self.how}"
+
+    @property
+    def chain(self) -> str:
+        """Name the job that it is a part of."""
+        return f"{self.victim}-{self.how}".replace(" ", "-")
+
+
+def trail() -> type[Operator]:
+    """Make the operator: a digest per key of every row in its order, and something that weighs."""
+
+    class Trail(Operator):
+        n = Value(int, 0)
+        digest = Value(int, 0)
+        weight = List(bytes)
+        output = "key string, id long, n long, digest long"
+
+        def process(self, key: Any, row: Any) -> Iterator[tuple[Any, ...]]:
+            if self.n == 0:
+                self.weight.append(payload(key, BYTES))
+            self.n += 1
+            self.digest = (self.digest * 1_000_003 + row.id + 1) % PRIME
+            yield key, row.id, self.n, self.digest
+
+    return Trail
+
+
+class Expected:
+    """What an unmoved run gives: for each row the digest of its key after it."""
+
+    def __init__(self) -> None:
+        self._digests: list[int] = []
+
+    def upto(self, rows: int) -> list[int]:
+        """Give the digests of the first rows."""
+        while len(self._digests) < rows:
+            number = len(self._digests)
+            before = self._digests[number - KEYS] if number >= KEYS else 0
+            self._digests.append((before * 1_000_003 + number + 1) % PRIME)
+        return self._digests[:rows]
+
+
+class Campaign:
+    """Run cases until one ends this process, or none is left."""
+
+    def __init__(self, configuration: dict[str, Any]) -> None:
+        self._place = Path(configuration["place"])
+        self._lines = Path(configuration["lines"])
+        self._cases = [Case(**one) for one in configuration["cases"]]
+        self._until_s = configuration["until_s"]
+        self._workers = [Worker(one["host"], one["pid"], Path(one["place"])) for one in configuration["workers"]]
+        self._spark = _session(configuration["url"], self._place)
+        self._expected = Expected()
+        self._job: Job | None = None
+        self._chain = ""
+        self._moved: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Judge the case that ended the driver before, then go on with those that are left."""
+        said = [json.loads(line) for line in self._lines.read_text().splitlines()] if self._lines.exists() else []
+        over = {one["case"] for one in said if "ended" in one}
+        begun = next((one for one in said if "ended" not in one and one["case"] not in over), None)
+        for case in self._cases:
+            if case.name in over:
+                continue
+            if time.time() > self._until_s:
+                break
+            if begun is not None and begun["case"] == case.name:
+                self._judge_killed(case, begun)
+            else:
+                self._run(case)
+            chain = [one for one in self._cases if one.chain == case.chain]
+            if case is chain[-1]:
+                self._end_chain()
+        self._end_chain()
+        self._spark.stop()
+
+    def _run(self, case: Case) -> None:
+        started = time.monotonic()
+        job = self._running(case)
+        # Whoever was hit in the case before is back, and the instances are on two hosts.
+        self._until(lambda: len(set(self._hosts())) == 2, "instances on both hosts", PATIENCE_S)
+        owner = job._runner.changes.table.owner
+        source = 0 if owner.count(0) >= owner.count(1) else 1
+        # Those that have not moved for longest: a host that was struck may still have what it had of the others.
+        mine = [group for group, one in enumerate(owner) if one == source]
+        moving = sorted(sorted(mine, key=lambda group: self._moved.get(group, 0))[:MOVING])
+        self._moved.update(dict.fromkeys(moving, max(self._moved.values(), default=0) + 1))
+        where = self._hosts()
+        victims = {"source": self._worker(where[source]), "destination": self._worker(where[1 - source])}
+        after = [1 - source if group in moving else one for group, one in enumerate(owner)]
+        self._say(case, moving=moving, after=after)
+        struck: list[int] = []
+        fired = threading.Event()
+
+        def strike(step: str) -> None:
+            if step == f"plan-{case.phase}" and not fired.is_set():
+                fired.set()
+                struck.extend(_strike(case, victims))
+
+        began = time.monotonic()
+        faults.watcher = strike
+        try:
+            change = job.move(moving, 1 - source, strategy=case.strategy)
+            self._until(lambda: change.over or not job.active, "the plan's end", STALL_S)
+        finally:
+            faults.watcher = None
+            took = time.monotonic() - began
+            for pid in struck:
+                _signal(pid, signal.SIGCONT)
+        self._until(lambda: change.over or not job.active, "the plan's end after the stall", PATIENCE_S)
+        self._judge(case, change, fired.is_set(), took, began - started)
+
+    def _judge(self, case: Case, change: Reconfiguration, fired: bool, took: float, ready: float) -> None:
+        judged = time.monotonic()
+        job = self._job
+        assert job is not None, "a case has a job"
+        failure = self._goes_on(job)
+        wrong = [failure] if failure else self._wrong()
+        self._say(
+            case,
+            ended=change.phase if fired else "not reached",
+            reason=change.reason,
+            right=not wrong,
+            wrong=wrong,
+            leaks=[] if failure else self._leaks(),
+            plan_s=round(took, 2),
+            ready_s=round(ready, 2),
+            judge_s=round(time.monotonic() - judged, 2),
+            moved_bytes=change.moved_bytes,
+        )
+        if failure:
+            self._job = None
+
+    def _judge_killed(self, case: Case, begun: dict[str, Any]) -> None:
+        """Judge a case whose victim was the driver."""
+        if case.victim != "driver":
+            self._say(case, ended="driver ended", reason="", right=False, wrong=["the driver ended"], leaks=[])
+            return
+        began = time.monotonic()
+        job = self._running(case)
+        failure = self._goes_on(job)
+        owner = list(job._runner.changes.table.owner)
+        wrong = [failure] if failure else self._wrong()
+        self._say(
+            case,
+            ended="done" if owner == begun["after"] else "aborted",
+            reason="the driver was killed",
+            right=not wrong,
+            wrong=wrong,
+            leaks=[] if failure else self._leaks(),
+            plan_s=round(time.monotonic() - began, 2),
+        )
+
+    def _goes_on(self, job: Job) -> str:
+        """Wait until the stream has gone on for two epochs with no row waiting; tell what kept it from that."""
+        at = job.epoch
+        try:
+            if not job.wait_for(lambda: job.epoch >= at + 2 and not job._runner.latest.held, PATIENCE_S):  # type: ignore[union-attr]
+                return "the stream stands still, or rows wait for ever"
+        except FerrymanError as error:
+            return f"the job failed: {str(error)[:2000]}"
+        return ""
+
+    # -- the job -----------------------------------------------------------------------------------
+
+    def _running(self, case: Case) -> Job:
+        if self._chain != case.chain:
+            self._end_chain()
+        if self._job is None or not self._job.active:
+            place = self._place / case.chain
+            rows = sources.generator(self._spark, keys=1, rows_per_epoch=PER_EPOCH, partitions=2)
+            rows = rows.selectExpr(f"concat('k-', id % {KEYS}) AS key", "id")
+            ferry = Ferry(self._spark, str(place / "checkpoint"), groups=GROUPS, retain=40, snapshot_every=10)
+            stream = ferry.stream(rows).key_by("key").process(trail(), name="Trail")
+            # Not all the time: what was struck has to come up again on the same cores.
+            trigger = {"processingTime": "500 milliseconds"}
+            self._job = stream.write(sinks.parquet(str(place / "out"))).start("faults", instances=2, trigger=trigger)
+            self._chain, self._moved = case.chain, {}
+            self._job.wait_for(lambda: self._job is not None and len(self._job.progress()) >= 2, PATIENCE_S)
+        return self._job
+
+    def _end_chain(self) -> None:
+        """Stop the job of a chain, and look at what it left behind."""
+        if self._job is None:
+            return
+        home = self._job._home
+        self._job.stop()
+        self._job = None
+        left: list[str] = []
+
+        def nothing_left() -> bool:
+            left[:] = [f"state host {one}" for one in self._state_hosts()]
+            left.extend(["home of the driver"] if home.exists() else [])
+            left.extend(f"announced {one.job}" for one in registry.place().glob("*.json"))
+            left.extend(f"thread {one.name}" for one in _threads())
+            return not left
+
+        self._until(nothing_left, "", 20)
+        found = verify(Checkpoint(directory(str(self._place / self._chain / "checkpoint"))))
+        left += [] if found.sound else [f"checkpoint: {one}" for one in found.faults]
+        self._say(None, chain=self._chain, left=list(left))
+        self._chain = ""
+
+    def _hosts(self) -> list[str]:
+        assert self._job is not None, "a case has a job"
+        return list(self._job.progress()[-1].operators["Trail"]["hosts"])
+
+    def _worker(self, host: str) -> Worker:
+        return next(one for one in self._workers if one.host == host)
+
+    # -- judging -----------------------------------------------------------------------------------
+
+    def _wrong(self) -> list[str]:
+        """Compare what the job has put out and what it keeps with what an unmoved run would have."""
+        assert self._job is not None, "a case has a job"
+        log = Checkpoint(directory(self._job._runner.checkpoint.directory.uri))
+        # One epoch, in which nothing waits; what the sink has is that much at the least.
+        latest = self._job._runner.latest
+        assert latest is not None, "epochs were committed"
+        state = rebuild(log, "Trail", latest.epoch).select(["key", "n", "digest"]).to_pylist()
+        rows = sum(one["n"] for one in state)
+        digests = self._expected.upto(rows)
+        wrong = []
+        want = {f"k-{number % KEYS}": (number // KEYS + 1, digests[number]) for number in range(rows)}
+        if {one["key"]: (one["n"], one["digest"]) for one in state} != want:
+            wrong.append(f"state of epoch {latest.epoch}")
+        out = sinks.read_parquet(self._spark, str(self._place / self._chain / "out")).toArrow().sort_by("id")
+        ids = out["id"].to_numpy()
+        if len(ids) < rows or not (ids == np.arange(len(ids))).all():
+            wrong.append(f"rows lost or doubled: {len(ids)} rows, {len(np.unique(ids))} ids, {rows} in the state")
+        elif out["digest"].to_pylist() != self._expected.upto(len(ids)):
+            wrong.append("order of rows")
+        return wrong
+
+    def _leaks(self) -> list[str]:
+        """List what a plan that is over has left behind in a job that goes on."""
+        assert self._job is not None, "a case has a job"
+        left: list[str] = []
+
+        def nothing_left() -> bool:
+            hosts = self._state_hosts()
+            left[:] = [f"{len(hosts)} state hosts on {len(self._workers)} hosts"] * (len(hosts) > len(self._workers))
+            left.extend(f"thread {one.name}" for one in _threads())
+            anchors = self._spark.sparkContext._jsc.sc().getPersistentRDDs().size()
+            left.extend([f"{anchors} cached frames"] if anchors > 1 else [])
+            left.extend(f"process {one.id} has stopped" for one in processes().values() if _stopped(one.id))
+            return not left
+
+        self._until(nothing_left, "", 30)
+        return list(left)
+
+    def _state_hosts(self) -> list[int]:
+        """List the state hosts of this campaign's cluster."""
+        mine = str(self._place)
+        return [
+            one.id
+            for one in processes().values()
+            if "ferryman._serve.host" in one.command and mine in _environment(one.id)
+        ]
+
+    # -- telling -----------------------------------------------------------------------------------
+
+    def _say(self, case: Case | None, **facts: Any) -> None:
+        with self._lines.open("a") as lines:
+            lines.write(json.dumps({**({"case": case.name, **asdict(case)} if case else {}), **facts}) + "\n")
+
+    def _until(self, condition: Callable[[], bool], what: str, patience_s: float) -> bool:
+        """Wait for a condition; without it the next look tells what is wrong."""
+        deadline = time.monotonic() + patience_s
+        while not (met := condition()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if not met and what:
+            print(f"not within {patience_s:.0f} s: {what}", flush=True)
+        return met
+
+
+def _strike(case: Case, victims: dict[str, Worker]) -> list[int]:
+    """Send the signal, now; give the processes that have it."""
+    if case.victim == "driver":
+        os.kill(os.getpid(), signal.SIGKILL)
+    side, _, kind = case.victim.partition(" ")
+    worker = victims[side]
+    pids = [one["pid"] for file in (worker.place / "local").glob(f"**/{LOCATION}") if (one := _read(file))]
+    pids = [pid for pid in pids if look(pid) is not None]
+    if kind == "executor":
+        # The executor first: nothing may come up again while the others are hit.
+        pids = [one.id for one in below(worker.pid)] + pids
+    for pid in pids:
+        _signal(pid, signal.SIGKILL if case.how == "killed" else signal.SIGSTOP)
+    print(f"{case.name}: {len(pids)} processes", flush=True)
+    return pids if case.how == "stalls" else []
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def _environment(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _stopped(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # Only those that we may have stopped.
+        return stat[0] == "T" and os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _threads() -> list[threading.Thread]:
+    names = ("ferryman-plan", "ferryman-copy", "ferryman-call")
+    return [one for one in threading.enumerate() if one.name.startswith(names)]
+
+
+def _session(url: str, place: Path) -> SparkSession:
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.memory": "512m",
+        "spark.cores.max": "4",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "spark.python.daemon.module": "ferryman._spark.daemon",
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(place / "driver"),
+        # Spark takes an executor that says nothing for lost after two minutes; a campaign has less patience.
+        "spark.executor.heartbeatInterval": "2s",
+        "spark.network.timeout": "10s",
+        "spark.network.timeoutInterval": "2s",
+    }
+    return session("ferryman bench faults", url, conf=conf)
+
+
+if __name__ == "__main__":
+    Campaign(json.loads(Path(sys.argv[1]).read_text())).run()

@@ -1,0 +1,50 @@
+"""A few cases of the fault campaign, `ferryman bench faults`: each victim once, each in another phase and strategy."""
+
+from __future__ import annotations
+
+import pytest
+from standalone import available, standalone
+
+from ferryman._cli.bench import _load
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.faults,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not available(), reason="this machine has only one loopback address"),
+]
+
+CASES = [
+    ("live", "copy", "source host", "killed"),
+    ("push", "copy", "destination host", "stalls"),
+    ("fluid", "switch", "destination executor", "killed"),
+    ("pause_resume", "catch-up", "driver", "killed"),
+]
+
+
+def test_whatever_is_struck_the_plan_ends_and_nothing_is_wrong_or_left(tmp_path):
+    faults, report = _load("faults"), _load("report")
+    todo = [faults.Case(*one) for one in CASES]
+    with standalone(tmp_path / "cluster") as cluster:
+        said = faults.campaign(cluster, tmp_path, todo, report.Progress())
+        left = faults.left_on(cluster)
+
+    ended = [one for one in said if "ended" in one]
+    assert [one["case"] for one in ended] == [one.name for one in todo]
+    assert {one["ended"] for one in ended} <= set(faults.ENDS), ended
+    assert [one for one in ended if not one["right"] or one["leaks"]] == []
+    assert [one for one in said if one.get("left")] == []
+    assert left == []
+
+
+def test_a_campaign_of_pairs_has_every_pair():
+    faults = _load("faults")
+    some = faults.cases(pairs=True, how=["killed"])
+    whole = faults.cases(how=["killed"])
+
+    assert len(whole) == 8 * 5 * 5
+    assert 5 * len(some) == len(whole)
+    for one, other in (("strategy", "phase"), ("strategy", "victim"), ("victim", "phase")):
+        found, wanted = ({(getattr(case, one), getattr(case, other)) for case in cases} for cases in (some, whole))
+        assert found == wanted
