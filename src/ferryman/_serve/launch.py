@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import subprocess
 import sys
 import time
@@ -69,8 +70,9 @@ def _start(configuration: Configuration, home: Path) -> None:
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            # Not in the group of Spark's daemon, which signals all of it; it watches the daemon itself.
-            start_new_session=True,
+            # Not in the group of Spark's daemon, which signals all of it; it watches the daemon itself. But in its
+            # session: between sessions Linux does not go by priorities.
+            preexec_fn=os.setpgrp,
         )
     assert process.stdin is not None, "stdin is a pipe"
     # The token goes through a pipe: everybody on the host can read a command line.

@@ -11,6 +11,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ import numpy as np
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._migrate.machine import Migration, Phase, Plan
 from ferryman._migrate.orders import ORDERS, Cargo
+from ferryman._migrate.pace import LEAST, Pace
 from ferryman._migrate.strategies import steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
@@ -36,8 +38,12 @@ _KEPT_LOAD = 0.9
 # How long to wait for a state host to come up, and for one call of it.
 _PATIENCE_S = 60.0
 _COPY_S = 600.0
-# How many key groups a call is for.
-_CHUNK = 16
+# How long a call to copy in the background takes at the least; then it is seen what that did to the epochs.
+_CALL_S = 0.5
+# How many epochs are remembered to tell what is usual.
+_USUAL = 50
+# After so many epochs the state hosts are started, so that the first change of a job is like any other.
+_SETTLED = 10
 # What a lane and an instance are taken to do in a second, where an order wants to know which takes longer.
 _BYTES_PER_S = 200e6
 _ROWS_PER_S = 200e3
@@ -85,6 +91,9 @@ class Reconfigurer:
         self._history: list[Reconfiguration] = []
         self._load = np.zeros(len(planner.routing.owner))
         self._closed = ""
+        self._began = 0.0
+        self._durations: deque[float] = deque(maxlen=_USUAL)
+        self._epochs = 0
 
     # -- for epochs --------------------------------------------------------------------------------
 
@@ -93,6 +102,7 @@ class Reconfigurer:
         with self._changed:
             current = self._current
             self._changed.wait_for(lambda: current is None or self._closed or not current._machine.stopped)
+            self._began = time.monotonic()
             if current is None or current.over or self._closed:
                 return self.planner, frozenset()
             current._machine = current._machine.on_begin()
@@ -113,6 +123,10 @@ class Reconfigurer:
                 if switched:
                     current.switched_epoch = epoch
                 self._step(current, current._machine.on_ended(committed=committed))
+            self._durations.append(time.monotonic() - self._began)
+            self._epochs += 1
+        if self._epochs == _SETTLED and planner.pinned:
+            threading.Thread(target=self._start_hosts, name="ferryman-hosts", daemon=True).start()
 
     def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
         """Take the rows of an epoch's tasks, by key group, into the load."""
@@ -221,6 +235,11 @@ class Reconfigurer:
                 self._give_up(current, why)
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _start_hosts(self) -> None:
+        # Whatever is wrong is said when a change needs them.
+        with contextlib.suppress(Exception):
+            self.planner.places(self._find)
 
     def _work(self, current: Reconfiguration) -> None:
         """Do what the machine wants done, until nothing is left."""
@@ -337,7 +356,7 @@ class Reconfigurer:
                 carried.result()
             for _ in range(_MOST_ROUNDS):
                 before = self._epoch
-                for one in [threads.submit(self._catch_up, lane) for lane in lanes]:
+                for one in [threads.submit(self._catch_up, current, lane) for lane in lanes]:
                     one.result()
                 if self._epoch <= before + 1 or current.over:
                     break
@@ -345,23 +364,36 @@ class Reconfigurer:
             for move in current._machine.to_copy():
                 self._step(current, current._machine.on_arrived(move.group))
 
-    def _catch_up(self, lane: Lane) -> None:
-        for _ in self._bring(lane.target, lane.groups, None):
+    def _catch_up(self, current: Reconfiguration, lane: Lane) -> None:
+        stopped = current._machine.plan.strategy.waits == "everything"
+        for _ in self._bring(lane.target, lane.groups, None, None if stopped else LEAST):
             pass
 
     def _carry(self, current: Reconfiguration, lane: Lane) -> None:
-        for first in range(0, len(lane.groups), _CHUNK):
-            if current.over:
-                return
-            for arrived in self._bring(lane.target, lane.groups[first : first + _CHUNK], lane.source):
+        """Have a target take groups: at a pace that the stream does not notice, unless it stands still for it."""
+        stopped = current._machine.plan.strategy.waits == "everything"
+        pace = Pace.of(list(self._durations))
+        each = max(1, current.preview.bytes // max(1, len(current.preview.moves)))
+        left = list(lane.groups)
+        while left and not current.over:
+            count = len(left) if stopped else max(1, int(pace.bytes_per_s * _CALL_S / each))
+            some, left = tuple(left[:count]), left[count:]
+            seen = self._epochs
+            for arrived in self._bring(lane.target, some, lane.source, None if stopped else pace.bytes_per_s):
                 current.moved_bytes += arrived["bytes"]
+            with self._changed:
+                meanwhile = min(self._epochs - seen, len(self._durations))
+                pace = pace.after(list(self._durations)[len(self._durations) - meanwhile :])
 
-    def _bring(self, target: str, groups: tuple[int, ...], peer: str | None) -> Iterator[dict[str, int]]:
+    def _bring(
+        self, target: str, groups: tuple[int, ...], peer: str | None, bytes_per_s: float | None = None
+    ) -> Iterator[dict[str, int]]:
         # Here, and where it is dropped: a job that nobody changes needs no Arrow Flight.
         from ferryman._serve import client
         from ferryman._serve.wire import Bring
 
-        return client.bring(target, self._find.token, Bring(self._tables(), groups, self._epoch, peer), _COPY_S)
+        wanted = Bring(self._tables(), groups, self._epoch, peer, bytes_per_s)
+        return client.bring(target, self._find.token, wanted, _COPY_S)
 
     def _tidy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
         """Forget what is of no use any more: the old mains of what has moved, the new ones of what has not."""
