@@ -102,11 +102,8 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             yield from (flight.Result(json.dumps(one).encode()) for one in found)
         elif action.type == "drop":
             drop: Drop = parse(Drop, body)
-            opened = [self._store(table, backend, drop.groups) for table, backend in drop.tables.items()]
             # Nobody waits for it.
-            for _ in aside((store.drop(np.array(drop.groups, np.int64)) for store in opened), low=True):
-                pass
-            yield flight.Result(b"{}")
+            yield from (flight.Result(json.dumps(one).encode()) for one in aside(self._drop(drop), low=True))
         elif action.type == "ping":
             yield flight.Result(json.dumps({"pid": os.getpid()}).encode())
         else:
@@ -163,6 +160,11 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         at = max((int(store.epochs()[left].max()) for store in opened.values() if left), default=0)
         self._advance(opened, left, max(at, bring.to))
         yield from ({"group": group, "bytes": 0, "from_peer": 0} for group in left)
+
+    def _drop(self, drop: Drop) -> Iterator[dict[str, int]]:
+        for table, backend in drop.tables.items():
+            self._store(table, backend, drop.groups).drop(np.array(drop.groups, np.int64))
+        yield {"groups": len(drop.groups)}
 
     def _advance(self, opened: Mapping[str, stores.Store], groups: list[int], to: int) -> None:
         mine = np.array(groups, np.int64)
