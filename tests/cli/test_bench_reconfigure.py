@@ -26,7 +26,8 @@ def latency() -> ModuleType:
 def rows_of(latency: ModuleType, seconds: int, held: tuple[float, float] | None = None):
     """Rows of two keys in turn, each with a key group of its own.
 
-    Those of key 1 that are due in `held` wait for its end. An epoch begins every half second, and its rows are done 0.2 s later.
+    Those of key 1 that are due in `held` wait for its end. An epoch begins every half second, and its rows are done
+    0.2 s later.
     """
     ids = np.arange(seconds * RATE)
     due = ids / RATE

@@ -11,7 +11,6 @@ import logging
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ import numpy as np
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._migrate.machine import Migration, Phase, Plan
 from ferryman._migrate.orders import ORDERS, Cargo
-from ferryman._migrate.pace import LEAST, Pace
+from ferryman._migrate.pace import LEAST, MOST, Rhythm
 from ferryman._migrate.strategies import steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
@@ -38,10 +37,10 @@ _KEPT_LOAD = 0.9
 # How long to wait for a state host to come up, and for one call of it.
 _PATIENCE_S = 60.0
 _COPY_S = 600.0
-# How long a call to copy in the background takes at the least; then it is seen what that did to the epochs.
-_CALL_S = 0.5
-# How many epochs are remembered to tell what is usual.
-_USUAL = 50
+# How long to wait for an epoch to end, where there is time between two.
+_LONGEST_PAUSE_S = 5.0
+# Of how many it is remembered how much they wrote.
+_REMEMBERED = 10_000
 # After so many epochs the state hosts are started, so that the first change of a job is like any other.
 _SETTLED = 10
 # What a lane and an instance are taken to do in a second, where an order wants to know which takes longer.
@@ -91,9 +90,9 @@ class Reconfigurer:
         self._history: list[Reconfiguration] = []
         self._load = np.zeros(len(planner.routing.owner))
         self._closed = ""
-        self._began = 0.0
-        self._durations: deque[float] = deque(maxlen=_USUAL)
-        self._epochs = 0
+        self._rhythm = Rhythm()
+        self._weights: dict[int, int] = {}
+        self._known: tuple[object, dict[int, Place]] = (None, {})
 
     # -- for epochs --------------------------------------------------------------------------------
 
@@ -102,7 +101,7 @@ class Reconfigurer:
         with self._changed:
             current = self._current
             self._changed.wait_for(lambda: current is None or self._closed or not current._machine.stopped)
-            self._began = time.monotonic()
+            self._rhythm.begin(time.monotonic())
             if current is None or current.over or self._closed:
                 return self.planner, frozenset()
             current._machine = current._machine.on_begin()
@@ -123,9 +122,12 @@ class Reconfigurer:
                 if switched:
                     current.switched_epoch = epoch
                 self._step(current, current._machine.on_ended(committed=committed))
-            self._durations.append(time.monotonic() - self._began)
-            self._epochs += 1
-        if self._epochs == _SETTLED and planner.pinned:
+            self._rhythm.end(time.monotonic())
+            if latest is not None:
+                self._weights = self._weights if len(self._weights) < _REMEMBERED else {}
+                self._weights[latest.epoch] = _bytes(latest)
+            self._changed.notify_all()
+        if self._rhythm.epochs == _SETTLED and planner.pinned:
             threading.Thread(target=self._start_hosts, name="ferryman-hosts", daemon=True).start()
 
     def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
@@ -161,7 +163,7 @@ class Reconfigurer:
         """Say what it would take to get to a table."""
         before = self.table
         moving = moves(before, after)
-        bytes = _weight(self._checkpoint) * len(moving) // max(1, len(before.owner))
+        bytes = self._weight() * len(moving) // max(1, len(before.owner))
         load = self._load if self._load.any() else np.ones(len(self._load))
 
         def fullest(table: RoutingTable) -> float:
@@ -239,7 +241,7 @@ class Reconfigurer:
     def _start_hosts(self) -> None:
         # Whatever is wrong is said when a change needs them.
         with contextlib.suppress(Exception):
-            self.planner.places(self._find)
+            self._located(self.planner)
 
     def _work(self, current: Reconfiguration) -> None:
         """Do what the machine wants done, until nothing is left."""
@@ -307,7 +309,7 @@ class Reconfigurer:
             for one in ones:
                 for group in one.groups:
                     first[group] = min(one.epoch, first.get(group, one.epoch))
-        size = max(1, _weight(self._checkpoint) // len(self._load))
+        size = max(1, self._weight() // len(self._load))
         cargo = []
         for group in groups:
             rows = float(self._load[group])
@@ -341,13 +343,27 @@ class Reconfigurer:
         """Find where instances are and will be; wait until there is a state host at each of these places."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            before, after = self.planner.places(self._find), ready.places(self._find)
+            before, after = self._located(self.planner), self._located(ready)
             if all(place.location for place in (*before.values(), *after.values())):
                 return before, after
             if time.monotonic() > deadline:
                 raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
             # It takes a second or two, and asking takes slots that epochs want.
             time.sleep(0.5)
+
+    def _located(self, planner: Planner) -> dict[int, Place]:
+        """Find where instances are: where they were, while the executors are the same and the state hosts answer."""
+        from ferryman._serve import client
+
+        anchor, places = self._known
+        with contextlib.suppress(PeerFailed):
+            if anchor is not None and anchor is planner.anchor and all(place.location for place in places.values()):
+                for location in {place.location for place in places.values()}:
+                    client.ping(location or "", self._find.token)
+                return places
+        places = planner.places(self._find)
+        self._known = planner.anchor, places
+        return places
 
     def _copy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
         """Have every target bring in what comes to it, until at most one epoch is missing."""
@@ -372,18 +388,26 @@ class Reconfigurer:
     def _carry(self, current: Reconfiguration, lane: Lane) -> None:
         """Have a target take groups: at a pace that the stream does not notice, unless it stands still for it."""
         stopped = current._machine.plan.strategy.waits == "everything"
-        pace = Pace.of(list(self._durations))
+        pace = self._rhythm.pace()
         each = max(1, current.preview.bytes // max(1, len(current.preview.moves)))
         left = list(lane.groups)
         while left and not current.over:
-            count = len(left) if stopped else max(1, int(pace.bytes_per_s * _CALL_S / each))
+            count = len(left) if stopped else max(1, pace.chunk // each)
             some, left = tuple(left[:count]), left[count:]
-            seen = self._epochs
-            for arrived in self._bring(lane.target, some, lane.source, None if stopped else pace.bytes_per_s):
-                current.moved_bytes += arrived["bytes"]
+            seen = self._rhythm.epochs
+            if pace.between_s and not stopped:
+                self._await_epoch(current, seen)
+            began, size = time.monotonic(), 0
+            speed = None if stopped else MOST if pace.between_s else pace.bytes_per_s
+            for arrived in self._bring(lane.target, some, lane.source, speed):
+                size += arrived["bytes"]
             with self._changed:
-                meanwhile = min(self._epochs - seen, len(self._durations))
-                pace = pace.after(list(self._durations)[len(self._durations) - meanwhile :])
+                current.moved_bytes += size
+                pace = pace.after(size, time.monotonic() - began, self._rhythm.since(seen))
+
+    def _await_epoch(self, current: Reconfiguration, seen: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: current.over or self._rhythm.epochs > seen, _LONGEST_PAUSE_S)
 
     def _bring(
         self, target: str, groups: tuple[int, ...], peer: str | None, bytes_per_s: float | None = None
@@ -409,6 +433,19 @@ class Reconfigurer:
                 with contextlib.suppress(PeerFailed):
                     if groups:
                         client.drop(location, self._find.token, Drop(self._tables(), groups))
+
+    def _weight(self) -> int:
+        """Weigh the state: the newest snapshot, and the deltas since."""
+        snapshots = self._checkpoint.snapshots()
+        weight = self._checkpoint.snapshot(snapshots[-1]).bytes if snapshots else 0
+        since = (snapshots[-1] if snapshots else 0) + 1
+        self._weights = {epoch: bytes for epoch, bytes in list(self._weights.items()) if epoch >= since}
+        for epoch in range(since, self._epoch + 1):
+            if epoch not in self._weights:
+                # Of an earlier run.
+                self._weights[epoch] = _bytes(self._checkpoint.own_manifest(epoch))
+            weight += self._weights[epoch]
+        return weight
 
     def _tables(self) -> dict[str, str]:
         return {table.name: table.backend for node in self.planner.nodes.values() for table in node.stream.spec.kept}
@@ -439,15 +476,8 @@ def waiting_groups(manifest: Manifest | None) -> frozenset[int]:
     return frozenset(group for ones in held for one in ones for group in one.groups)
 
 
-def _weight(checkpoint: Checkpoint) -> int:
-    """Weigh the state: the newest snapshot, and the deltas since."""
-    snapshots = checkpoint.snapshots()
-    latest = checkpoint.latest()
-    weight = checkpoint.snapshot(snapshots[-1]).bytes if snapshots else 0
-    since = (snapshots[-1] if snapshots else 0) + 1
-    for epoch in range(since, (latest.epoch if latest else 0) + 1):
-        weight += sum(ref.bytes for refs in checkpoint.own_manifest(epoch).tables.values() for ref in refs)
-    return weight
+def _bytes(manifest: Manifest) -> int:
+    return sum(ref.bytes for refs in manifest.tables.values() for ref in refs)
 
 
 def _now_ms() -> int:
