@@ -433,7 +433,7 @@ def _spread_job(spark: SparkSession, load: Load, place: Path) -> tuple[Job, _Kep
         changes = job._runner.changes
         bytes_per_s = None if load.link_mbit is None else load.link_mbit * 1e6 / 8
         changes._find = replace(changes._find, bytes_per_s=bytes_per_s, delay_s=load.delay_ms / 1000)
-        job.wait_for(lambda job=job: job.epoch >= 2, timeout=120)  # type: ignore[misc]
+        job.wait_for(lambda job=job: job.epoch >= 2, timeout=600)  # type: ignore[misc]
         if len(set(job.progress()[-1].operators["Movable"]["hosts"])) == load.hosts:
             return job, kept
         job.stop()

@@ -105,6 +105,7 @@ class Reconfigurer:
             if current is None or current.over or self._closed:
                 return self.planner, frozenset()
             current._machine = current._machine.on_begin()
+            self._changed.notify_all()
             assert current._machine.running is not None, "it has just begun"
             return self._planner_for(current._machine.running.table), current._machine.running.held
 
