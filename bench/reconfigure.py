@@ -271,7 +271,7 @@ def run(
     asked = {
         "bytes": load.size,
         "strategies": ",".join(strategies) or None,
-        "sizes": ",".join(map(str, sizes)) or None,
+        "sizes": ",".join(map(megabytes, sizes)) or None,
         "sweep": " --sweep ".join(f"{name}={','.join(map(str, values))}" for name, values in sweeps.items()) or None,
         "idle": idle or None,
     }
@@ -400,7 +400,7 @@ def _ferryman(
             kept.wait(load.warm_s)
             # There and back once, as Spark's query is restarted once: what happens for the first time is not measured.
             for forward in (True, False):
-                _change(job, "live", forward=forward, groups=range(1, load.groups, load.groups // load.hosts))
+                _change(job, "live", forward=forward, most=load.hosts)
         for number, how in enumerate(hows):
             with progress.step(how + note):
                 since = time.time()
@@ -446,12 +446,13 @@ def _ring(owner: Sequence[int], hosts: int, *, forward: bool) -> dict[int, int]:
     return {group: (now + step) % hosts for group, now in enumerate(owner) if group % 2}
 
 
-def _change(job: Job, how: str, *, forward: bool, groups: Sequence[int] = ()) -> tuple[Any, frozenset[int]]:
-    """Move all groups of the ring, or only some of them."""
+def _change(job: Job, how: str, *, forward: bool, most: int | None = None) -> tuple[Any, frozenset[int]]:
+    """Move the groups of the ring, or only some of them, spread over the hosts."""
     changes = job._runner.changes
     table = changes.table
     to = _ring(table.owner, table.instances, forward=forward)
-    to = {group: to[group] for group in groups or to}
+    if most is not None:
+        to = dict(list(to.items())[:: len(to) // most])
     change = changes.request("move", lambda table, _: moved(table, to), how)
     if not change.wait(600):
         raise RuntimeError(f"{how}: the plan ended {change.phase}: {change.reason}")

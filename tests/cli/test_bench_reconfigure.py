@@ -99,7 +99,7 @@ def test_a_stoppage_below_the_floor_counts_as_the_floor():
         (["--sweep", "moons=1,2"], "moons: not among bytes, keys, hosts"),
         (["--sweep", "keys=few"], "not a list of whole numbers"),
         (["--strategies", "teleport"], "teleport: not among"),
-        (["--groups", "5"], "twice the hosts"),
+        (["--groups", "7"], "four to a host, 8"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(given, says):
@@ -112,7 +112,7 @@ def test_options_that_make_no_sense_are_refused(given, says):
 @pytest.mark.skipif(not available(2), reason="needs several loopback addresses")
 def test_the_command_measures_a_change(tmp_path: Path) -> None:
     written, chart = tmp_path / "reconfigure.json", tmp_path / "reconfigure.png"
-    tiny = ["--keys", "32", "--bytes", "2000", "--rate", "40", "--groups", "4", "--link-mbit", "10", "--delay-ms", "1"]
+    tiny = ["--keys", "32", "--bytes", "2000", "--rate", "40", "--groups", "8", "--link-mbit", "10", "--delay-ms", "1"]
     watched = ["--before", "2", "--after", "2", "--warm", "0", "--strategies", "push"]
     done = CliRunner().invoke(
         app, ["bench", "reconfigure", *tiny, *watched, "--json", str(written), "--chart", str(chart)]

@@ -212,8 +212,8 @@ def reconfigure(
     load = bench.Load(
         keys, size, rate, skew, work_ms, interval_ms, hosts, groups, link_mbit, delay_ms, before, after, warm
     )  # fmt: skip
-    if groups % (2 * hosts):
-        raise typer.BadParameter(f"{groups} is not a multiple of twice the hosts, {2 * hosts}", param_hint="--groups")
+    if groups < 4 * hosts:
+        raise typer.BadParameter(f"{groups} are too few: give four to a host, {4 * hosts}", param_hint="--groups")
     _run(
         "reconfigure", json, load=load, strategies=names, sizes=_sizes(sizes, "--sizes") if sizes else [],
         sweeps=_sweeps(sweep or [], bench.SWEEPS), idle=idle, chart=chart, scratch=scratch,

@@ -91,6 +91,7 @@ class Reconfigurer:
         self._load = np.zeros(len(planner.routing.owner))
         self._closed = ""
         self._rhythm = Rhythm()
+        self._worker = threading.Lock()
         self._weights: dict[int, int] = {}
         self._known: tuple[object, dict[int, Place]] = (None, {})
 
@@ -245,19 +246,20 @@ class Reconfigurer:
             self._located(self.planner)
 
     def _work(self, current: Reconfiguration) -> None:
-        """Do what the machine wants done, until nothing is left."""
-        try:
-            lanes = self._prepare(current)
-            if current._machine.plan.strategy.waits == "moving":
-                self._copy_in_turn(current, lanes)
-            else:
-                self._copy(current, lanes)
-            current.wait()
-            self._tidy(current, lanes)
-        except Exception as error:
-            log.warning("a plan was given up: %s", error)
-            with self._changed:
-                self._give_up(current, str(error))
+        """Do what the machine wants done, until nothing is left; not before the plan before has tidied up."""
+        with self._worker:
+            try:
+                lanes = self._prepare(current)
+                if current._machine.plan.strategy.waits == "moving":
+                    self._copy_in_turn(current, lanes)
+                else:
+                    self._copy(current, lanes)
+                current.wait()
+                self._tidy(current, lanes)
+            except Exception as error:
+                log.warning("a plan was given up: %s", error)
+                with self._changed:
+                    self._give_up(current, str(error))
 
     def _give_up(self, current: Reconfiguration, reason: str) -> None:
         """End a plan; what has switched already and is not there is rebuilt from the checkpoint."""
