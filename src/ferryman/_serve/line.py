@@ -16,8 +16,9 @@ T = TypeVar("T")
 
 # The lowest priority there is.
 _LOW = 19
-# How many items may be ready before somebody takes them.
+# How many items may be ready before somebody takes them, and how many pieces on a line at once.
 _AHEAD = 2
+_ON_THE_WAY = 64
 
 
 class Line:
@@ -48,9 +49,14 @@ class Line:
             return
         # The request was on its way too.
         time.sleep(self._delay_s)
-        for one in pieces:
-            time.sleep(max(0.0, self._left_at(one.nbytes) + self._delay_s - time.monotonic()))
+        for arrives_at, one in aside(self._leaving(pieces), low=False, ahead=_ON_THE_WAY):
+            time.sleep(max(0.0, arrives_at - time.monotonic()))
             yield one
+
+    def _leaving(self, pieces: Iterator[pa.RecordBatch]) -> Iterator[tuple[float, pa.RecordBatch]]:
+        for one in pieces:
+            self.wait(one.nbytes)
+            yield time.monotonic() + self._delay_s, one
 
     def _left_at(self, size: int) -> float:
         if self._bytes_per_s is None:
@@ -60,12 +66,12 @@ class Line:
             return self._free_at
 
 
-def aside(items: Iterator[T], *, low: bool) -> Iterator[T]:
+def aside(items: Iterator[T], *, low: bool, ahead: int = _AHEAD) -> Iterator[T]:
     """Make items in a thread of their own, a few ahead; with `low` in one that gives way to other work.
 
     Anybody may lower a thread's priority and almost nobody raise it again, so it is not one that is used again.
     """
-    made: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(_AHEAD)
+    made: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(ahead)
     gone = threading.Event()
 
     def put(more: bool, item: T | BaseException | None) -> None:
