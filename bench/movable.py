@@ -7,6 +7,7 @@ A row may take some time: the operator then waits, as for a call to somebody els
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,8 +24,8 @@ def payload(key: str, size: int) -> bytes:
     return hashlib.shake_128(key.encode()).digest(size)
 
 
-def movable_operator(size: int, work_s: float = 0.0, free: int = 0) -> type[Operator]:
-    """Make the operator; the first rows, up to the id `free`, take no time."""
+def movable_operator(size: int, work_s: float, flag: str) -> type[Operator]:
+    """Make the operator; rows take time as soon as a file is there."""
 
     class Movable(Operator):
         n = Value(int, 0)
@@ -34,7 +35,7 @@ def movable_operator(size: int, work_s: float = 0.0, free: int = 0) -> type[Oper
         def process(self, key: Any, row: Any) -> Iterator[tuple[Any, ...]]:
             if self.n == 0:
                 self.held.append(payload(key, size))
-            if work_s and row.id >= free:
+            if work_s and os.path.exists(flag):
                 time.sleep(work_s)
             self.n += 1
             yield key, row.id, self.n
@@ -42,7 +43,7 @@ def movable_operator(size: int, work_s: float = 0.0, free: int = 0) -> type[Oper
     return Movable
 
 
-def movable_processor(size: int, work_s: float = 0.0, free: int = 0) -> tuple[StatefulProcessor, StructType]:
+def movable_processor(size: int, work_s: float, flag: str) -> tuple[StatefulProcessor, StructType]:
     """Make the same for Spark's own transformWithState, with its output's schema."""
 
     class Movable(StatefulProcessor):
@@ -56,7 +57,7 @@ def movable_processor(size: int, work_s: float = 0.0, free: int = 0) -> tuple[St
             for row in sorted(rows, key=lambda one: one["id"]):
                 if n == 0:
                     self._held.appendValue((payload(key[0], size),))
-                if work_s and row["id"] >= free:
+                if work_s and os.path.exists(flag):
                     time.sleep(work_s)
                 n += 1
                 yield Row(key=key[0], id=row["id"], n=n)

@@ -52,8 +52,6 @@ STRATEGIES = (*MIGRATIONS, "spark")
 SWEPT = ("push", "pause_resume", "batched")
 SWEEPS = ("bytes", "keys", "hosts")
 
-# For so long after the start rows take no time, so that what came due meanwhile is soon caught up with.
-_FREE_S = 15.0
 # A backlog of less than this is none: the epoch under way and the one before it.
 _BEHIND_S = 3.0
 # How long a stream must be as it was before a change, and how long that is waited for.
@@ -126,11 +124,6 @@ class Load:
         key = f"IF(id < {self.keys}, id, key)" if self.skew else f"id % {self.keys}"
         return frame.selectExpr(f"concat('k-', {key}) AS key", "id")
 
-    @property
-    def free(self) -> int:
-        """Give the id of the first row that takes time: every key has its state by then, and no backlog is left."""
-        return self.keys + (int(_FREE_S * self.rate) if self.work_ms else 0)
-
     def start(self) -> datetime:
         """Give when the first row is due: so long ago that every key has had one by now."""
         return datetime.now(timezone.utc) - timedelta(seconds=self.keys / self.rate)
@@ -170,13 +163,15 @@ class _Kept:
     def commit(self, epoch: int, written: dict[str, Any]) -> None:
         """Nothing to do."""
 
-    def wait(self, seconds: float) -> None:
-        """Wait until every key has its state and no backlog is left; then a little more."""
+    def wait(self, seconds: float, flag: Path | None = None) -> None:
+        """Wait until every key has its state and no backlog is left, and a little more; rows take time from then on."""
         deadline = time.monotonic() + 600
         while True:
             done = sum(part.num_rows for _, _, part in self.parts)
             due = (time.time() - self._start) * self._load.rate
-            if done >= self._load.free and done > due - _BEHIND_S * self._load.rate:
+            if done >= self._load.keys and done > due - _BEHIND_S * self._load.rate:
+                if flag is not None:
+                    flag.touch()
                 time.sleep(seconds)
                 return
             if time.monotonic() > deadline:
@@ -397,7 +392,7 @@ def _ferryman(
     spans: dict[str, Span] = {}
     try:
         with progress.step(f"warming{note}"):
-            kept.wait(load.warm_s)
+            kept.wait(load.warm_s, Path(f"{place}.work"))
             # There and back once, as Spark's query is restarted once: what happens for the first time is not measured.
             for forward in (True, False):
                 _change(job, "live", forward=forward, most=load.hosts)
@@ -427,7 +422,7 @@ def _spread_job(spark: SparkSession, load: Load, place: Path) -> tuple[Job, _Kep
         start = load.start()
         kept = _Kept(load, start)
         ferry = Ferry(spark, str(place / str(attempt)), groups=load.groups, snapshot_every=30)
-        operator = movable_operator(load.size, load.work_ms / 1000, load.free)
+        operator = movable_operator(load.size, load.work_ms / 1000, f"{place}.work")
         stream = ferry.stream(load.rows(spark, start)).key_by("key").process(operator, name="Movable")
         job = stream.write(kept).start("reconfigure", instances=load.hosts, trigger=load.trigger)
         changes = job._runner.changes
@@ -481,7 +476,7 @@ def _mains_right(job: Job, load: Load) -> bool:
 def _spark_offline(spark: SparkSession, load: Load, place: Path) -> Change:
     start = load.start()
     kept = _Kept(load, start)
-    processor, schema = movable_processor(load.size, load.work_ms / 1000, load.free)
+    processor, schema = movable_processor(load.size, load.work_ms / 1000, f"{place}.work")
 
     def begin(partitions: int) -> Any:
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
@@ -509,7 +504,7 @@ def _spark_offline(spark: SparkSession, load: Load, place: Path) -> Change:
 
     query = begin(4)
     try:
-        kept.wait(0.0)
+        kept.wait(0.0, Path(f"{place}.work"))
         # Once before, so that what happens for the first time is not measured.
         query = changed(query, 2)
         kept.wait(load.warm_s)
