@@ -24,7 +24,8 @@ from ferryman._spark.plan import Planner
 
 _KEYS = 100_000
 _ROWS = 200_000
-_WARM = 12
+# The state hosts start after ten epochs, and take a while to come up.
+_WARM = 20
 _EPOCHS = 25
 
 
