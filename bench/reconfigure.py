@@ -2,27 +2,29 @@
 
 One Spark standalone cluster on this machine, each worker with an address and a home of its own. Rows come open-loop:
 each is due at a time that was fixed beforehand, and its latency counts from that time to the commit of its epoch,
-whether or not the job was there to read it. Each strategy runs the same workload on a fresh checkpoint.
+whether or not the job was there to read it.
 
-    live, push, ...   Ferryman, with each of its strategies: one engine, one transport
+    live, push, ...   Ferryman, with each of its strategies: one engine, one transport, one job that goes through all
     spark             Spark's own way: stop the query, repartition its state offline, start it again
 
-Key groups of half the state move from one host to the other; Spark, which cannot do that, goes from two to four
-partitions.
+Every host hands half of its key groups to the next one, and with the next strategy gets them back; so half of the state
+moves and the load stays even. Spark, which cannot do that, goes from two to four partitions.
 """
 
 from __future__ import annotations
 
-import csv
+import dataclasses
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +33,32 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench.movable import GROUPS, movable_operator, movable_processor
+from bench import idle as idle_cost
+from bench.latency import Change, Rows, draw, write_windows
+from bench.movable import movable_operator, movable_processor, payload
 from bench.report import Progress, Result, environment, result_of, show
 from bench.sessions import ROCKSDB, stderr_to
-from ferryman import Ferry, session, sinks, sources
+from ferryman import Ferry, session, sources
 from ferryman._migrate.strategies import STRATEGIES as MIGRATIONS
+from ferryman._operator.cells.declare import VALUE
 from ferryman._routing.planning import moved
+from ferryman._serve import client
+from ferryman._serve.wire import Take
 from ferryman._spark.cluster import standalone
+from ferryman._spark.job import Job
+from ferryman._state.store.contract import part_schema
 
 STRATEGIES = (*MIGRATIONS, "spark")
+SWEPT = ("push", "pause_resume", "batched")
+SWEEPS = ("bytes", "keys", "hosts")
 
-_WINDOW_S = 0.25
-_CALM_S = 2.0
-# What comes first is not measured: compilers and caches are still getting warm.
-_WARM_S = 15.0
+# A backlog of less than this is none: the epoch under way and the one before it.
+_BEHIND_S = 3.0
+# How long a stream must be as it was before a change, and how long that is waited for.
+_CALM_S = 3.0
+_PATIENCE_S = 90.0
+# State whose main copies are read and compared in the end; of a larger one, some key groups.
+_COMPARED_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -57,190 +71,467 @@ class Load:
         How many keys there are, and how many bytes each keeps.
     rate
         Rows per second, whatever happens.
+    skew
+        The Zipf exponent of the keys; with 0 they come in turn.
+    work_ms
+        How long a row takes.
+    interval_ms
+        How often an epoch begins; 0 for as soon as the one before is done.
+    hosts
+        How many hosts there are, each with an instance.
+    groups
+        How many key groups there are.
+    link_mbit, delay_ms
+        What the line out of a host carries, in Mbit/s, and how long everything on it is on its way; None and 0 for the
+        loopback as it is.
     before_s, after_s
         How long to watch before the change, and after it.
+    warm_s
+        How long to wait before that, as compilers and caches are still getting warm.
     """
 
     keys: int
     size: int
     rate: float
-    before_s: float
-    after_s: float
+    skew: float = 0.0
+    work_ms: float = 0.0
+    interval_ms: int = 500
+    hosts: int = 2
+    groups: int = 64
+    link_mbit: float | None = None
+    delay_ms: float = 0.0
+    before_s: float = 15.0
+    after_s: float = 15.0
+    warm_s: float = 10.0
+
+    @property
+    def trigger(self) -> dict[str, Any]:
+        """Give when epochs begin, as Spark takes it."""
+        return {"processingTime": f"{self.interval_ms} milliseconds"} if self.interval_ms else {}
 
     def rows(self, spark: SparkSession, start: datetime) -> DataFrame:
-        """Stream the rows: due by the clock, keys in turn."""
+        """Stream the rows: due by the clock; every key once, then in turn or as the skew will have it."""
+        most = max(4 * self.rate * max(0.5, self.interval_ms / 1000), min(20_000, 50e6 / self.size))
         frame = sources.generator(
-            spark, keys=1, rate=self.rate, start=start, rows_per_epoch=max(2000, int(self.rate)), partitions=2
+            spark,
+            keys=self.keys,
+            skew=self.skew,
+            rate=self.rate,
+            start=start,
+            rows_per_epoch=int(most),
+            partitions=2,
         )
-        return frame.selectExpr(f"concat('k-', id % {self.keys}) AS key", "id")
+        key = f"IF(id < {self.keys}, id, key)" if self.skew else f"id % {self.keys}"
+        return frame.selectExpr(f"concat('k-', {key}) AS key", "id")
+
+    def start(self) -> datetime:
+        """Give when the first row is due: so long ago that every key has had one by now."""
+        return datetime.now(timezone.utc) - timedelta(seconds=self.keys / self.rate)
+
+    def link(self) -> str:
+        """Say what the line between two hosts is like."""
+        if self.link_mbit is None and not self.delay_ms:
+            return "loopback of one machine, not shaped"
+        speed = "as fast as it can" if self.link_mbit is None else f"{self.link_mbit:g} Mbit/s"
+        return (
+            f"shaped transport: what a state host sends leaves it at {speed} for all its streams together and arrives "
+            f"{self.delay_ms:g} ms later, a request as much later; control messages and Spark's own traffic are not "
+            f"shaped ({netem()})"
+        )
 
 
-@dataclass
-class Seen:
-    """The rows a run put out: when each was due and when its result was there, in seconds since the first was due."""
+class _Kept:
+    """Keep what the epochs put out, and when."""
 
-    due: np.ndarray[Any, Any]
-    done: np.ndarray[Any, Any]
-    ids: np.ndarray[Any, Any]
-    n: np.ndarray[Any, Any]
-    keys: np.ndarray[Any, Any]
-    moving: np.ndarray[Any, Any]
-    asked_s: float
-    ended_s: float
+    whole = True
+    label = "bench"
+
+    def __init__(self, load: Load, start: datetime) -> None:
+        self.parts: list[tuple[int, float, pa.Table]] = []
+        self._load = load
+        self._start = start.timestamp()
+
+    def begin(self, job_id: str, epoch: int) -> None:
+        """Nothing to do."""
+
+    def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
+        """Bring the rows here."""
+        part = _with_group(rows, self._load.groups).toArrow()
+        self.parts.append((epoch, time.time(), part))
+        return {}
+
+    def commit(self, epoch: int, written: dict[str, Any]) -> None:
+        """Nothing to do."""
+
+    def wait(self, seconds: float, flag: Path | None = None) -> None:
+        """Wait until every key has its state and no backlog is left, and a little more; rows take time from then on."""
+        deadline = time.monotonic() + 600
+        while True:
+            done = sum(part.num_rows for _, _, part in self.parts)
+            due = (time.time() - self._start) * self._load.rate
+            if done >= self._load.keys and done > due - _BEHIND_S * self._load.rate:
+                if flag is not None:
+                    flag.touch()
+                time.sleep(seconds)
+                return
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the stream does not keep up: {done:,} rows done of {due:,.0f} that were due")
+            time.sleep(0.1)
+
+    def worst(self, since: float) -> float:
+        """Give the longest that a row waited whose result came since a time."""
+        late = [at - self._start - _first(part) / self._load.rate for _, at, part in list(self.parts) if at >= since]
+        return max(late, default=float("inf"))
+
+    def settle(self, bound_s: float) -> None:
+        """Wait until no row has waited longer than a bound for some seconds, but not for ever."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while self.worst(time.time() - _CALM_S) > bound_s and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+    def rows(self, committed: Mapping[int, float] | None = None) -> Rows:
+        """Give all rows; done when they were here, or when their epoch was committed."""
+        tables = [part for _, _, part in self.parts]
+        done = [at if committed is None else committed[epoch] for epoch, at, _ in self.parts]
+        whole = pa.concat_tables(tables)
+        ids = whole["id"].to_numpy()
+        return Rows(
+            ids / self._load.rate,
+            np.repeat(np.array(done) - self._start, [part.num_rows for part in tables]),
+            ids,
+            whole["key"].to_numpy().astype(str),
+            whole["n"].to_numpy(),
+            whole["group"].to_numpy(),
+        )
+
+    def change(self, rows: Rows, span: Span) -> Change:
+        """Give a change among the rows."""
+        times = (one - self._start for one in (span.asked, span.ended, span.since, span.until))
+        return Change(rows, span.moving, *times, span.facts)
+
+
+@dataclass(frozen=True)
+class Span:
+    """When a change was, by the clock: from when to look, asked for, over, until when to look."""
+
+    since: float
+    asked: float
+    ended: float
+    until: float
+    moving: frozenset[int]
     facts: Result
+
+
+def _first(part: pa.Table) -> float:
+    return float(np.min(part["id"].to_numpy())) if part.num_rows else float("inf")
 
 
 def run(
     *,
     progress: Progress,
-    keys: int,
-    size: int,
-    rate: float,
-    before: float,
-    after: float,
+    load: Load,
     strategies: Sequence[str],
+    sizes: Sequence[int],
+    sweeps: Mapping[str, Sequence[int]],
+    idle: int,
     chart: Path | None,
     scratch: Path | None,
 ) -> Result:
-    """Run every strategy on the same load, and say what was noticed."""
-    result = result_of(
-        "reconfigure",
-        {
-            "keys": keys,
-            "bytes": size,
-            "rate": rate,
-            "before": before,
-            "after": after,
-            "strategies": ",".join(strategies),
-        },
-        environment(),
-    )
-    load = Load(keys, size, rate, before, after)
+    """Run every strategy on the same load, and say what was noticed.
+
+    Parameters
+    ----------
+    progress
+        Where to say what is under way.
+    load
+        What they are given.
+    strategies
+        Their names.
+    sizes
+        Bytes of moving state to run `live` with.
+    sweeps
+        Values of a parameter to run `push` and its rivals with.
+    idle
+        How often to measure what it costs to be ready for a change.
+    chart
+        Where to draw the latency.
+    scratch
+        Where to put files.
+    """
+    given = {
+        name.removesuffix("_s"): value
+        for name, value in dataclasses.asdict(load).items()
+        if name != "size" and value is not None
+    }
+    asked = {
+        "bytes": load.size,
+        "strategies": ",".join(strategies) or None,
+        "sizes": ",".join(map(megabytes, sizes)) or None,
+        "sweep": " --sweep ".join(f"{name}={','.join(map(str, values))}" for name, values in sweeps.items()) or None,
+        "idle": idle or None,
+    }
+    result = result_of("reconfigure", {**given, **asked}, environment())
+    result["link"] = load.link()
     place = Path(tempfile.mkdtemp(prefix="ferryman-bench-", dir=scratch))
-    found: dict[str, Seen] = {}
     try:
-        with stderr_to(place / "log"), standalone(place / "cluster", hosts=2, cores=2, memory="2g") as cluster:
-            spark = _session(cluster.url, place)
-            try:
-                for name in strategies:
-                    with progress.step(name):
-                        run_one = _spark_offline if name == "spark" else _ferryman
-                        found[name] = run_one(spark, load, place / name, name)
-            finally:
-                spark.stop()
+        with stderr_to(place / "log"):
+            if strategies:
+                _strategies(result, progress, load, strategies, chart, place)
+            if sizes:
+                _sizes(result, progress, load, sizes, place)
+            if sweeps:
+                _sweeps(result, progress, load, sweeps, place)
+            if idle:
+                with _cluster(place / "idle", 2) as spark, progress.step("idle"):
+                    result["idle"] = idle_cost.measure(spark, place / "idle-jobs", rounds=idle)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    result["link"] = "loopback of one machine, not shaped"
-    result["strategies"] = {name: _figures(seen, load) for name, seen in found.items()}
-    result["ratios"] = _ratios(result["strategies"])
-    if chart is not None:
-        _write_windows(found, chart.with_suffix(".csv"))
-        _draw(found, load, chart)
-        result["chart"] = chart.name
     return result
 
 
-def _session(url: str, place: Path) -> SparkSession:
-    conf = {
-        **ROCKSDB,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.memory": "1g",
-        "spark.cores.max": "4",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "spark.python.daemon.module": "ferryman._spark.daemon",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-        "spark.local.dir": str(place / "local"),
+def _strategies(
+    result: Result, progress: Progress, load: Load, names: Sequence[str], chart: Path | None, place: Path
+) -> None:
+    found: dict[str, Change] = {}
+    with _cluster(place / "strategies", load.hosts) as spark:
+        ours = [name for name in names if name != "spark"]
+        if ours:
+            found.update(_ferryman(spark, progress, load, place / "ours", ours))
+        if "spark" in names:
+            with progress.step("spark"):
+                found["spark"] = _spark_offline(spark, load, place / "spark")
+    result["strategies"] = {name: found[name].figures() for name in names}
+    result["ratios"] = _ratios(result["strategies"])
+    if chart is not None:
+        write_windows(found, chart.with_suffix(".csv"))
+        draw(found, f"{load.keys * load.size / 2e6:,.0f} MB of state move, {load.rate:,.0f} rows/s", chart)
+        result["chart"] = chart.name
+
+
+def _sizes(result: Result, progress: Progress, load: Load, sizes: Sequence[int], place: Path) -> None:
+    found: dict[str, Result] = {}
+    with _cluster(place / "sizes", load.hosts) as spark:
+        for size in sizes:
+            large = replace(load, keys=max(load.groups, round(2 * size / load.size)))
+            name = megabytes(size)
+            found[name] = _ferryman(spark, progress, large, place / name, ["live"], f" {name}")["live"].figures()
+            shutil.rmtree(place / name, ignore_errors=True)
+    result["sizes"] = found
+    result["flatness"] = flatness([one["stoppage_ms"] for one in found.values()], 1.0)
+    noise = max(one["noise_ms"] for one in found.values())
+    result["flatness_above_noise"] = flatness([one["stoppage_ms"] for one in found.values()], max(1.0, noise))
+
+
+def flatness(stoppages: Sequence[float], floor_ms: float) -> float:
+    """Divide the largest stoppage by the smallest; one below the floor cannot be told from the floor.
+
+    Commits are timed in whole milliseconds, so 1 ms is the least floor there is.
+    """
+    floored = [max(one, floor_ms) for one in stoppages]
+    return round(max(floored) / min(floored), 2)
+
+
+def _sweeps(result: Result, progress: Progress, load: Load, sweeps: Mapping[str, Sequence[int]], place: Path) -> None:
+    points = {(what, value): _with(load, what, value) for what, values in sweeps.items() for value in values}
+    found: dict[Load, dict[str, Result]] = {}
+    for hosts in sorted({one.hosts for one in points.values()}):
+        with _cluster(place / f"hosts-{hosts}", hosts) as spark:
+            for (what, value), one in points.items():
+                if one.hosts == hosts and one not in found:
+                    changes = _ferryman(spark, progress, one, place / f"{what}-{value}", SWEPT, f" {what}={value}")
+                    found[one] = {how: change.figures() for how, change in changes.items()}
+    result["sweeps"] = {
+        what: {
+            str(value): {**found[points[what, value]], "ratios": _ratios(found[points[what, value]])}
+            for value in values
+        }
+        for what, values in sweeps.items()
     }
-    return session("ferryman bench reconfigure", url, conf=conf)
 
 
-def _ferryman(spark: SparkSession, load: Load, place: Path, how: str) -> Seen:
-    start = datetime.now(timezone.utc)
-    parts: list[tuple[int, pa.Table]] = []
+def _with(load: Load, what: str, value: int) -> Load:
+    """Change one parameter. With more hosts there are as many more keys and rows: each host has what it had."""
+    if what == "bytes":
+        return replace(load, size=value)
+    if what == "keys":
+        return replace(load, keys=value)
+    return replace(load, hosts=value, keys=load.keys * value // load.hosts, rate=load.rate * value / load.hosts)
 
-    def keep(frame: DataFrame, epoch: int) -> None:
-        group = F.pmod(F.xxhash64("key"), F.lit(GROUPS)).alias("group")
-        parts.append((epoch, frame.select("key", "id", "n", group).toArrow()))
 
-    ferry = Ferry(spark, str(place), groups=GROUPS)
-    stream = ferry.stream(load.rows(spark, start)).key_by("key").process(movable_operator(load.size), name="Movable")
-    job = stream.write(sinks.foreach(keep)).start("reconfigure", instances=2)
+@contextmanager
+def _cluster(place: Path, hosts: int) -> Iterator[SparkSession]:
+    place.mkdir(parents=True)
+    with standalone(place / "cluster", hosts=hosts, cores=2, memory="2g") as cluster:
+        conf = {
+            **ROCKSDB,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "2g",
+            "spark.executor.memory": "1g",
+            "spark.cores.max": str(2 * hosts),
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "spark.python.daemon.module": "ferryman._spark.daemon",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.ui.enabled": "false",
+            "spark.local.dir": str(place / "local"),
+        }
+        spark = session("ferryman bench reconfigure", cluster.url, conf=conf)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _ferryman(
+    spark: SparkSession, progress: Progress, load: Load, place: Path, hows: Sequence[str], note: str = ""
+) -> dict[str, Change]:
+    """Run one job through a change with each strategy, there and back in turn."""
+    with progress.step(f"filling{note}"):
+        job, kept = _spread_job(spark, load, place)
+    spans: dict[str, Span] = {}
     try:
-        _until_calm(load, start, lambda: sum(part.num_rows for _, part in parts))
-        mine = [group for group, owner in enumerate(job._runner.changes.table.owner) if owner == 0]
-        # There and back once, so that no strategy pays for the start of the state hosts.
-        for to in (1, 0):
-            job.move(mine[0], to, strategy=how).wait(120)
-        _watch(load.before_s)
-        asked = time.time()
-        change = job._runner.changes.request("move", lambda table, _: moved(table, dict.fromkeys(mine, 1)), how)
-        done = change.wait(600)
-        ended = time.time()
-        if not done:
-            raise RuntimeError(f"{how}: the plan ended {change.phase}: {change.reason}")
-        _watch(load.after_s)
+        with progress.step(f"warming{note}"):
+            kept.wait(load.warm_s, Path(f"{place}.work"))
+            # There and back once, as Spark's query is restarted once: what happens for the first time is not measured.
+            for forward in (True, False):
+                _change(job, "live", forward=forward, most=load.hosts)
+        for number, how in enumerate(hows):
+            with progress.step(how + note):
+                since = time.time()
+                _watch(load.before_s)
+                usual, asked = kept.worst(since), time.time()
+                change, moving = _change(job, how, forward=number % 2 == 0)
+                ended = time.time()
+                facts = {"moved_bytes": change.moved_bytes, "duration_ms": round((ended - asked) * 1000)}
+                _watch(load.after_s)
+                kept.settle(usual)
+                spans[how] = Span(since, asked, ended, time.time(), moving, {**facts, "moves": len(moving)})
+        right = _mains_right(job, load)
     finally:
         job.stop()
-    committed = {one.epoch: one.committed_ms / 1000 for one in job.progress()}
-    facts = {"moved_bytes": change.moved_bytes, "duration_ms": round((ended - asked) * 1000), "moves": len(mine)}
-    return _seen(load, start, [(committed[epoch], part) for epoch, part in parts], set(mine), asked, ended, facts)
+    rows = kept.rows({one.epoch: one.committed_ms / 1000 for one in job.progress()})
+    return {
+        how: kept.change(rows, replace(span, facts={**span.facts, "state_equal": right})) for how, span in spans.items()
+    }
 
 
-def _spark_offline(spark: SparkSession, load: Load, place: Path, how: str) -> Seen:
-    start = datetime.now(timezone.utc)
-    parts: list[tuple[float, pa.Table]] = []
-    processor, schema = movable_processor(load.size)
+def _spread_job(spark: SparkSession, load: Load, place: Path) -> tuple[Job, _Kept]:
+    """Start a job whose instances are on as many hosts; Spark may place two on one."""
+    for attempt in range(10):
+        start = load.start()
+        kept = _Kept(load, start)
+        ferry = Ferry(spark, str(place / str(attempt)), groups=load.groups, snapshot_every=30)
+        operator = movable_operator(load.size, load.work_ms / 1000, f"{place}.work")
+        stream = ferry.stream(load.rows(spark, start)).key_by("key").process(operator, name="Movable")
+        job = stream.write(kept).start("reconfigure", instances=load.hosts, trigger=load.trigger)
+        changes = job._runner.changes
+        bytes_per_s = None if load.link_mbit is None else load.link_mbit * 1e6 / 8
+        changes._find = replace(changes._find, bytes_per_s=bytes_per_s, delay_s=load.delay_ms / 1000)
+        job.wait_for(lambda job=job: job.epoch >= 2, timeout=600)  # type: ignore[misc]
+        if len(set(job.progress()[-1].operators["Movable"]["hosts"])) == load.hosts:
+            return job, kept
+        job.stop()
+    raise RuntimeError("Spark does not spread the instances over the hosts")
 
-    def keep(frame: DataFrame, epoch: int) -> None:
-        group = F.pmod(F.xxhash64("key"), F.lit(GROUPS)).alias("group")
-        part = frame.select("key", "id", "n", group).toArrow()
-        parts.append((time.time(), part))
 
-    def begin() -> Any:
+def _ring(owner: Sequence[int], hosts: int, *, forward: bool) -> dict[int, int]:
+    """Say which groups go where: half of what each instance had at first goes to the next one, or comes back."""
+    step = 1 if forward else -1
+    return {group: (now + step) % hosts for group, now in enumerate(owner) if group % 2}
+
+
+def _change(job: Job, how: str, *, forward: bool, most: int | None = None) -> tuple[Any, frozenset[int]]:
+    """Move the groups of the ring, or only some of them, spread over the hosts."""
+    changes = job._runner.changes
+    table = changes.table
+    to = _ring(table.owner, table.instances, forward=forward)
+    if most is not None:
+        to = dict(list(to.items())[:: len(to) // most])
+    change = changes.request("move", lambda table, _: moved(table, to), how)
+    if not change.wait(600):
+        raise RuntimeError(f"{how}: the plan ended {change.phase}: {change.reason}")
+    return change, frozenset(to)
+
+
+def _mains_right(job: Job, load: Load) -> bool:
+    """Compare the main copies where they are now with what a job that never moved has."""
+    changes = job._runner.changes
+    spec = changes.planner.nodes["Movable"].stream.spec
+    table = next(one for one in spec.kept if one.name.endswith(".held"))
+    schema = part_schema(table.key, table.state)
+    step = max(1, load.keys * load.size // _COMPARED_BYTES)
+    found: dict[str, bytes] = {}
+    for instance, place in changes.planner.places(changes._find).items():
+        mine = [group for group, owner in enumerate(changes.table.owner) if owner == instance]
+        take = Take({table.name: table.backend}, tuple(mine[::step]))
+        for _, mains in client.take(place.location or "", changes._find.token, take, {table.name: schema}):
+            rows = mains[table.name][0]
+            values = (next(iter(value.values())) for value in rows[VALUE].to_pylist())
+            found.update(zip(rows["key"].to_pylist(), values, strict=True))
+    whole = step > 1 or len(found) == load.keys
+    return whole and all(value == payload(key, load.size) for key, value in found.items())
+
+
+def _spark_offline(spark: SparkSession, load: Load, place: Path) -> Change:
+    start = load.start()
+    kept = _Kept(load, start)
+    processor, schema = movable_processor(load.size, load.work_ms / 1000, f"{place}.work")
+
+    def begin(partitions: int) -> Any:
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         counted = load.rows(spark, start).groupBy("key").transformWithState(processor, schema, "Update", "None")
-        return counted.writeStream.foreachBatch(keep).option("checkpointLocation", str(place)).start()
+        writer = counted.writeStream.foreachBatch(kept.write).option("checkpointLocation", str(place))
+        return writer.trigger(**load.trigger).start() if load.trigger else writer.start()
 
-    query = begin()
-    _until_calm(load, start, lambda: sum(part.num_rows for _, part in parts))
-    _watch(load.before_s)
-    asked = time.time()
-    # Stopped between two batches, as an expert would: one cut off could not be repartitioned.
-    while query.status["isTriggerActive"] and query.isActive:
-        time.sleep(0.001)
-    query.stop()
-    query.awaitTermination()
-    spark._streamingCheckpointManager.repartition(str(place), 4)  # type: ignore[attr-defined]
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
-    before = sum(part.num_rows for _, part in parts)
-    query = begin()
-    while sum(part.num_rows for _, part in parts) == before:
-        if not query.isActive:
-            raise RuntimeError(f"Spark's query did not start again: {query.exception()}")
-        time.sleep(0.01)
-    ended = time.time()
-    _watch(load.after_s)
-    while query.status["isTriggerActive"] and query.isActive:
-        time.sleep(0.001)
-    query.stop()
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    facts = {"moved_bytes": load.keys * load.size, "duration_ms": round((ended - asked) * 1000), "moves": GROUPS}
-    return _seen(load, start, parts, set(range(GROUPS)), asked, ended, facts)
+    def stop(query: Any) -> None:
+        # Stopped between two batches, as an expert would: one cut off could not be repartitioned.
+        while query.status["isTriggerActive"] and query.isActive:
+            time.sleep(0.001)
+        query.stop()
+        query.awaitTermination()
+
+    def changed(query: Any, partitions: int) -> Any:
+        stop(query)
+        spark._streamingCheckpointManager.repartition(str(place), partitions)  # type: ignore[attr-defined]
+        before = len(kept.parts)
+        query = begin(partitions)
+        while len(kept.parts) == before:
+            if not query.isActive:
+                raise RuntimeError(f"Spark's query did not start again: {query.exception()}")
+            time.sleep(0.01)
+        return query
+
+    query = begin(4)
+    try:
+        kept.wait(0.0, Path(f"{place}.work"))
+        # Once before, so that what happens for the first time is not measured.
+        query = changed(query, 2)
+        kept.wait(load.warm_s)
+        since = time.time()
+        _watch(load.before_s)
+        usual, asked = kept.worst(since), time.time()
+        query = changed(query, 4)
+        ended = time.time()
+        _watch(load.after_s)
+        kept.settle(usual)
+        until = time.time()
+        stop(query)
+    finally:
+        query.stop()
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    facts = {
+        "moved_bytes": load.keys * load.size,
+        "duration_ms": round((ended - asked) * 1000),
+        "moves": load.groups,
+        "state_equal": None,
+    }
+    moving = frozenset(range(load.groups))
+    return kept.change(kept.rows(), Span(since, asked, ended, until, moving, facts))
 
 
-def _until_calm(load: Load, start: datetime, rows: Callable[[], int], timeout_s: float = 600) -> None:
-    """Wait until every key has its state and no backlog is left."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        due = (time.time() - start.timestamp()) * load.rate
-        if due > load.keys and rows() > due - 1.5 * load.rate:
-            time.sleep(_WARM_S)
-            return
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the stream does not keep up: {rows():,} rows done of {due:,.0f} that were due")
-        time.sleep(0.1)
+def _with_group(frame: DataFrame, groups: int) -> DataFrame:
+    return frame.select("key", "id", "n", F.pmod(F.xxhash64("key"), F.lit(groups)).alias("group"))
 
 
 def _watch(seconds: float) -> None:
@@ -248,58 +539,7 @@ def _watch(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def _seen(
-    load: Load,
-    start: datetime,
-    parts: list[tuple[float, pa.Table]],
-    moving: set[int],
-    asked: float,
-    ended: float,
-    facts: Result,
-) -> Seen:
-    rows = pa.concat_tables([part for _, part in parts])
-    origin = start.timestamp()
-    done = np.concatenate([np.full(part.num_rows, at - origin) for at, part in parts])
-    ids = rows["id"].to_numpy()
-    return Seen(
-        ids / load.rate,
-        done,
-        ids,
-        rows["n"].to_numpy(),
-        ids % load.keys,
-        np.isin(rows["group"].to_numpy(), list(moving)),
-        asked - origin,
-        ended - origin,
-        facts,
-    )
-
-
-def _figures(seen: Seen, load: Load) -> Result:
-    latency = (seen.done - seen.due) * 1000
-    before = (seen.due >= seen.asked_s - load.before_s) & (seen.due < seen.asked_s)
-    after = seen.due >= seen.ended_s + _CALM_S
-    during = (seen.done >= seen.asked_s) & (seen.due < seen.ended_s)
-    p99 = float(np.percentile(latency[before], 99))
-    waited = latency[during & seen.moving]
-    return {
-        "stoppage_ms": round(max(0.0, float(waited.max()) - p99), 1),
-        "stabilise_ms": _stabilised(
-            [(at, float(np.percentile(some, 99)) if len(some) else None) for at, some in _windows(seen)],
-            seen.ended_s - seen.asked_s,
-            1.2 * p99,
-        ),
-        "p99_before_ms": round(p99, 1),
-        "p99_during_ms": round(float(np.percentile(latency[during], 99)), 1),
-        "p99_after_ms": round(float(np.percentile(latency[after], 99)), 1) if after.any() else None,
-        "p50_before_ms": round(float(np.percentile(latency[before], 50)), 1),
-        "max_ms": round(float(latency[during].max()), 1),
-        "max_before_ms": round(float(latency[before].max()), 1),
-        **seen.facts,
-        **_right(seen),
-    }
-
-
-def _ratios(strategies: dict[str, Result]) -> Result:
+def _ratios(strategies: Mapping[str, Result]) -> Result:
     ratios: Result = {}
     live = strategies.get("live")
     if live:
@@ -314,144 +554,50 @@ def _ratios(strategies: dict[str, Result]) -> Result:
     return ratios
 
 
-def _stabilised(windows: Sequence[tuple[float, float | None]], ended_s: float, bound: float) -> float | None:
-    """Find how long after the request p99 stays within the bound for two seconds, not to leave it before the end.
-
-    Parameters
-    ----------
-    windows
-        The beginning of each window, in seconds from the request, and p99 of the rows that were due in it: by when
-        they were due, so that a time in which nothing came out is not taken for a calm one.
-    ended_s
-        When the change ended.
-    """
-    later = [(at, p99 is not None and p99 > bound) for at, p99 in windows if at >= 0]
-    need = int(_CALM_S / _WINDOW_S)
-    for place, (at, _) in enumerate(later):
-        ahead = later[place : place + need]
-        if at >= ended_s and len(ahead) == need and not any(over for _, over in ahead):
-            last = max((at for at, over in later[:place] if over), default=None)
-            return 0.0 if last is None else round((last + _WINDOW_S) * 1000, 1)
-    return None
+def netem() -> str:
+    """Say whether this machine could shape its network itself."""
+    if shutil.which("unshare") is None or shutil.which("tc") is None:
+        return "this machine has no tc to shape its network with"
+    asked = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
+    tried = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if tried.returncode == 0:
+        return "network namespaces with netem are there, and are not used"
+    return f"netem is not there: {tried.stderr.strip().splitlines()[0] if tried.stderr.strip() else 'refused'}"
 
 
-def _right(seen: Seen) -> Result:
-    """Check per-key sequence numbers: each row once, and in the order it was due."""
-    order = np.argsort(seen.ids, kind="stable")
-    once = bool((np.diff(np.sort(seen.ids)) == 1).all() and seen.ids.min() == 0)
-    expected = seen.ids // (seen.keys.max() + 1) + 1
-    return {"rows": len(order), "exactly_once": once, "in_order": bool((seen.n == expected).all())}
-
-
-def _write_windows(found: dict[str, Seen], path: Path) -> None:
-    """Write the latency in windows, as seconds from the request."""
-    with path.open("w", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["strategy", "second", "rows", "p50_ms", "p99_ms", "max_ms"])
-        for name, seen in found.items():
-            for second, some in _windows(seen):
-                cuts = np.percentile(some, [50, 99, 100]) if len(some) else [None] * 3
-                out.writerow(
-                    [name, round(second, 2), len(some), *(None if one is None else round(one, 1) for one in cuts)]
-                )
-
-
-def _windows(seen: Seen) -> list[tuple[float, np.ndarray[Any, Any]]]:
-    latency = (seen.done - seen.due) * 1000
-    place = np.floor((seen.due - seen.asked_s) / _WINDOW_S).astype(int)
-    return [(one * _WINDOW_S, latency[place == one]) for one in range(place.min(), place.max() + 1)]
-
-
-def _draw(found: dict[str, Seen], load: Load, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(10, 4.5), constrained_layout=True)
-    for name, seen in found.items():
-        points = [(at, float(some.max())) for at, some in _windows(seen) if len(some) and at >= -load.before_s]
-        axis.plot([at for at, _ in points], [worst for _, worst in points], label=name, linewidth=1.6)
-    axis.axvline(0, color="#444", linewidth=1)
-    axis.set_yscale("log")
-    axis.set_xlabel("seconds since the request")
-    axis.set_ylabel("slowest row of 250 ms, ms")
-    axis.set_title(f"{load.keys * load.size / 2e6:,.0f} MB of state move, {load.rate:,.0f} rows/s", loc="left")
-    axis.grid(visible=True, axis="y", alpha=0.3)
-    axis.legend(frameon=False)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+def megabytes(size: int) -> str:
+    """Write a number of bytes as people do."""
+    return f"{size // 10**9}GB" if size >= 10**9 and size % 10**9 == 0 else f"{size / 1e6:g}MB"
 
 
 def show_result(result: Result) -> None:
-    """Print the figures as a table."""
-    columns = ("stoppage_ms", "stabilise_ms", "p99_before_ms", "p99_during_ms", "p99_after_ms", "max_ms", "duration_ms")
-    rows = [
-        {
-            "strategy": name,
-            **{column: one[column] for column in columns},
-            "moved": f"{one['moved_bytes'] / 1e6:,.1f} MB",
-            "exactly once": str(one["exactly_once"]),
-            "in order": str(one["in_order"]),
-        }
-        for name, one in result["strategies"].items()
-    ]
-    show("latency through a change", rows)
-    print(json.dumps(result["ratios"]))
+    """Print the figures as tables."""
+    if "strategies" in result:
+        show("latency through a change", [_line(name, one) for name, one in result["strategies"].items()])
+        print(json.dumps(result["ratios"]))
+    if "sizes" in result:
+        show("live, by the state that moves", [_line(name, one) for name, one in result["sizes"].items()])
+        print(json.dumps({name: result[name] for name in ("flatness", "flatness_above_noise")}))
+    for what, swept in result.get("sweeps", {}).items():
+        lines = [
+            {what: value, **{how: found[how]["stabilise_ms"] for how in SWEPT}, **found["ratios"]}
+            for value, found in swept.items()
+        ]
+        show(f"stabilise_ms, by {what}", lines)
+    if "idle" in result:
+        print(json.dumps(result["idle"]))
 
 
-_PAGE = """\
-# Evaluation: latency while state moves
-
-Written by `python -m bench.reconfigure` from [bench/results/reconfigure.json](../bench/results/reconfigure.json), which
-`{command}` made.
-
-{keys:,} keys of {bytes:,} bytes, {rate:,.0f} rows a second, due by the clock whether or not anybody reads them. A Spark
-standalone cluster of two hosts on one machine with {cores} cores ({link}), so that an epoch takes a few hundred
-milliseconds; what counts is the difference between before and during. Half of the state moves from one host to the
-other; one key group had moved there and back before, so that the state hosts were up. Spark, which cannot do that, goes
-from two to four partitions with its own offline repartitioning.
-
-![the slowest row of every 250 ms, by when it was due](../bench/results/reconfigure.png)
-
-{table}
-
-All times in milliseconds. *Stoppage* is the longest that a due row of a moving key waited for its result during the
-change, less the p99 before; *stabilise* the time from the request until p99 stays within 1.2 times of before for two
-seconds; *duration* the time from the request to the end of the plan. It is one run, on a shared machine. *Before* is
-taken over rows that were due before the request, also those whose result came after it; where rows are held
-(pause_resume, fetch, push) that makes it higher, and their stoppage lower, than it should be.
-
-The warm-up was added after a first run without it (same parameters), in which live did not meet its aims: stoppage
-364 ms, p99 during / before 1.51, Spark's stoppage (9.0 s) 25 times live's. That is what the first change of a job
-costs on this machine, as the state hosts start on busy cores. Spark's own way was not warmed up. The stabilise
-figures were computed from the CSV of this run after the formula was mended: the first took a time before the stop for
-a calm one.
-
-Ratios: {ratios}.
-"""
+COLUMNS = ("stoppage_ms", "stabilise_ms", "p99_before_ms", "p99_during_ms", "p99_after_ms", "max_ms", "duration_ms")
 
 
-def page(result: Result) -> str:
-    """Write the page of the evaluation from a result."""
-    columns = ("stoppage_ms", "stabilise_ms", "p99_before_ms", "p99_during_ms", "p99_after_ms", "max_ms", "duration_ms")
-    names = [name.removesuffix("_ms").replace("_", " ") for name in columns]
-    lines = [f"| strategy | {' | '.join(names)} | moved, MB | right |", "| --- |" + " --- |" * (len(columns) + 2)]
-    for name, one in result["strategies"].items():
-        figures = " | ".join("" if one[column] is None else f"{one[column]:,.0f}" for column in columns)
-        right = "yes" if one["exactly_once"] and one["in_order"] else "NO"
-        lines.append(f"| {name} | {figures} | {one['moved_bytes'] / 1e6:,.1f} | {right} |")
-    return _PAGE.format(
-        **result["parameters"],
-        command=result["command"],
-        cores=result["environment"]["cores"],
-        link=result["link"],
-        table="\n".join(lines),
-        ratios=", ".join(f"{name.replace('_', ' ')} {value}" for name, value in result["ratios"].items()),
-    )
+def _line(name: str, one: Result) -> Result:
+    right = one["exactly_once"] and one["in_order"] and one["state_equal"] is not False
+    figures = {column.removesuffix("_ms").replace("_", " "): one[column] for column in COLUMNS}
+    return {"": name, **figures, "MB": round(one["moved_bytes"] / 1e6, 1), "right": "yes" if right else "NO"}
 
 
 if __name__ == "__main__":
-    root = Path(__file__).parents[1]
-    made = json.loads((root / "bench" / "results" / "reconfigure.json").read_text())
-    (root / "docs" / "evaluation.md").write_text(page(made))
+    from bench.evaluation import write
+
+    write()

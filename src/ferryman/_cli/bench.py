@@ -7,6 +7,7 @@ and nobody else.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -176,19 +177,46 @@ def state(
 def reconfigure(
     keys: Annotated[int, typer.Option(min=2, help="Keys with state.")] = 2000,
     size: Annotated[int, typer.Option("--bytes", min=1, help="Bytes of state per key.")] = 10_000,
-    rate: Annotated[float, typer.Option(min=1, help="Rows per second, whatever happens.")] = 1000,
-    before: Annotated[float, typer.Option(min=2, help="Seconds to watch before the change.")] = 15,
+    rate: Annotated[float, typer.Option(min=1, help="Rows per second, whatever happens.")] = 500,
+    skew: Annotated[float, typer.Option(min=0, help="Zipf exponent of the keys; 0 for all alike.")] = 0,
+    work_ms: Annotated[float, typer.Option(min=0, help="How long a row takes.")] = 0,
+    interval_ms: Annotated[
+        int, typer.Option(min=0, help="How often an epoch begins; 0 for one after the other.")
+    ] = 500,
+    hosts: Annotated[int, typer.Option(min=2, help="Hosts, with an instance each.")] = 2,
+    groups: Annotated[int, typer.Option(min=2, help="Key groups.")] = 64,
+    link_mbit: Annotated[float | None, typer.Option(min=0.1, help="What the line out of a host carries.")] = None,
+    delay_ms: Annotated[float, typer.Option(min=0, help="How long everything on it is on its way.")] = 0,
+    before: Annotated[float, typer.Option(min=2, help="Seconds to watch before a change.")] = 15,
     after: Annotated[float, typer.Option(min=2, help="Seconds to watch after it.")] = 15,
-    strategies: Annotated[str | None, typer.Option(help="Strategies to run, comma-separated.")] = None,
+    warm: Annotated[float, typer.Option(min=0, help="Seconds to wait before all that.")] = 10,
+    strategies: Annotated[
+        str | None, typer.Option(help="Strategies to run, comma-separated; all, unless another part is asked for.")
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option(help="Run live with so much moving state instead, such as 10MB,100MB,1GB.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(help="Run push and its rivals over values of bytes, keys or hosts, such as keys=1000,2000."),
+    ] = None,
+    idle: Annotated[int, typer.Option(min=0, help="Measure so often what it costs to be ready for a change.")] = 0,
     chart: Annotated[Path | None, typer.Option(help="Draw the latency into this PNG, with a CSV beside it.")] = None,
     scratch: Scratch = None,
     json: Json = None,
 ) -> None:
     """Latency of every row while state moves from host to host, and beside it Spark's own way."""
-    known = _load("reconfigure").STRATEGIES
+    bench = _load("reconfigure")
+    others = bool(sizes or sweep or idle)
+    names = _names(strategies, bench.STRATEGIES, "--strategies") if strategies or not others else []
+    load = bench.Load(
+        keys, size, rate, skew, work_ms, interval_ms, hosts, groups, link_mbit, delay_ms, before, after, warm
+    )  # fmt: skip
+    if groups < 4 * hosts:
+        raise typer.BadParameter(f"{groups} are too few: give four to a host, {4 * hosts}", param_hint="--groups")
     _run(
-        "reconfigure", json, keys=keys, size=size, rate=rate, before=before, after=after,
-        strategies=_names(strategies, known, "--strategies"), chart=chart, scratch=scratch,
+        "reconfigure", json, load=load, strategies=names, sizes=_sizes(sizes, "--sizes") if sizes else [],
+        sweeps=_sweeps(sweep or [], bench.SWEEPS), idle=idle, chart=chart, scratch=scratch,
     )  # fmt: skip
 
 
@@ -212,3 +240,19 @@ def faults(
         phases=_names(phases, known.PHASES, "--phases"), victims=_names(victims, known.VICTIMS, "--victims"),
         how=_names(how, known.HOW, "--how"), pairs=pairs, minutes=minutes, scratch=scratch,
     )  # fmt: skip
+
+
+def _sizes(text: str, option: str) -> list[int]:
+    units = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
+    found = [re.fullmatch(r"(\d+(?:\.\d+)?)(KB|MB|GB)", part.strip()) for part in text.split(",")]
+    if not all(found):
+        raise typer.BadParameter(f"{text!r} is not a list of sizes such as 10MB,100MB,1GB", param_hint=option)
+    return [round(float(one[1]) * units[one[2]]) for one in found if one]
+
+
+def _sweeps(texts: list[str], known: tuple[str, ...]) -> dict[str, list[int]]:
+    found = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        found[_names(name, known, "--sweep")[0]] = _numbers(values, "--sweep")
+    return found

@@ -128,7 +128,9 @@ class Migration:
 
     def to_copy(self) -> tuple[Move, ...]:
         """List the moves whose state is to be copied now."""
-        if self.phase is Phase.COPY or (self.phase is Phase.RELEASE and self.plan.strategy.switches_first):
+        # Where the new owner takes over first, from the epoch on that hands over: the old one has done its last row.
+        over = self.phase is Phase.RELEASE or (self.phase is Phase.SWITCH and self._switching)
+        if self.phase is Phase.COPY or (over and self.plan.strategy.switches_first):
             return tuple(move for move in self._moving() if move.group not in self.arrived)
         return ()
 
@@ -202,10 +204,9 @@ class Migration:
         """Go on as far as what has happened allows."""
         if self.over:
             return self
-        switching = self.running is not None and self.running.table.version != self.table.version
         if self.aborting and self.phase is not Phase.RELEASE:
             # The epoch under way decides: what it commits cannot be taken back.
-            return self if switching else replace(self, phase=Phase.ABORTED)
+            return self if self._switching else replace(self, phase=Phase.ABORTED)
         if self.phase is Phase.PREPARE and self.prepared:
             return replace(self, phase=Phase.SWITCH if self.plan.strategy.switches_first else Phase.COPY)._settled()
         later = self.plan.strategy.switches_first
@@ -217,6 +218,11 @@ class Migration:
         if self.phase is Phase.RELEASE and not (later and self._missing()) and self.running is None:
             return replace(self, phase=Phase.DONE)
         return self
+
+    @property
+    def _switching(self) -> bool:
+        """Tell whether the epoch under way, if it commits, hands over."""
+        return self.running is not None and self.running.table.version != self.table.version
 
     def _moving(self) -> tuple[Move, ...]:
         """List the moves of the step under way; after the last, all."""

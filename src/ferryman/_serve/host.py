@@ -29,7 +29,8 @@ from ferryman._log.checkpoint import Checkpoint, evolution_of, schemas_of
 from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, PeerFailed, StaleTask
 from ferryman._serve import client
-from ferryman._serve.wire import BATCH_ROWS, PIECES, Bring, Drop, Take, Token, parse, piece
+from ferryman._serve.line import Line, aside
+from ferryman._serve.wire import PIECES, Bring, Drop, Take, Token, cut, parse, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
@@ -56,7 +57,9 @@ class Configuration:
     watched
         The process to end with.
     bytes_per_s
-        How fast it sends at the most; None for as fast as it can.
+        How fast it sends at the most, to all peers together; None for as fast as it can.
+    delay_s
+        How much later all that it sends arrives: to try out what a longer line does.
     """
 
     address: str
@@ -65,6 +68,7 @@ class Configuration:
     token: str
     watched: int
     bytes_per_s: float | None = None
+    delay_s: float = 0.0
 
 
 class StateHost(flight.FlightServerBase):  # type: ignore[misc]
@@ -77,7 +81,7 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         self._checkpoint = Checkpoint(directory(configuration.checkpoint))
         self._card = self._checkpoint.job_card()
         self._token = configuration.token
-        self._bytes_per_s = configuration.bytes_per_s
+        self._line = Line(configuration.bytes_per_s, configuration.delay_s)
         self._stores: dict[str, stores.Store] = {}
         self._lock = threading.Lock()
 
@@ -87,18 +91,20 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         """Send the main copies of key groups as they are, one group after the other."""
         take: Take = parse(Take, ticket.ticket)
         opened = {table: self._store(table, backend, take.groups) for table, backend in take.tables.items()}
-        return flight.GeneratorStream(PIECES, self._pieces(take, opened))
+        pieces = aside(self._pieces(take, opened), low=take.bytes_per_s is not None)
+        return flight.GeneratorStream(PIECES, self._line.sent(pieces))
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
         """Bring key groups in, or forget them."""
         body = action.body.to_pybytes()
         if action.type == "bring":
-            yield from (flight.Result(json.dumps(one).encode()) for one in self._bring(parse(Bring, body)))
+            bring: Bring = parse(Bring, body)
+            found = aside(self._bring(bring), low=bring.bytes_per_s is not None)
+            yield from (flight.Result(json.dumps(one).encode()) for one in found)
         elif action.type == "drop":
             drop: Drop = parse(Drop, body)
-            for table, backend in drop.tables.items():
-                self._store(table, backend, drop.groups).drop(np.array(drop.groups, np.int64))
-            yield flight.Result(b"{}")
+            # Nobody waits for it.
+            yield from (flight.Result(json.dumps(one).encode()) for one in aside(self._drop(drop), low=True))
         elif action.type == "end":
             yield flight.Result(b"{}")
             shutil.rmtree(self._home, ignore_errors=True)
@@ -125,16 +131,13 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             return self._stores[table]
 
     def _pieces(self, take: Take, opened: Mapping[str, stores.Store]) -> Iterator[pa.RecordBatch]:
-        sent, began = 0, time.monotonic()
+        pace = Line(take.bytes_per_s)
         for group in take.groups:
             for table, store in opened.items():
                 part, epoch = _main(store, group)
-                batches = [] if part is None else part.to_batches(max_chunksize=BATCH_ROWS)
-                for batch in batches:
+                for batch in () if part is None else cut(part):
                     yield piece(table, group, epoch, last=False, rows=batch)
-                    sent += batch.nbytes
-                    if self._bytes_per_s:
-                        time.sleep(max(0.0, began + sent / self._bytes_per_s - time.monotonic()))
+                    pace.wait(batch.nbytes)
                 yield piece(table, group, epoch, last=True, rows=None)
 
     def _bring(self, bring: Bring) -> Iterator[dict[str, int]]:
@@ -146,8 +149,11 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             schemas = {table: part_schema(*schemas_of(self._card.tables[table])) for table in opened}
             # Whatever a peer cannot give, or gives wrong, is in the checkpoint.
             with contextlib.suppress(PeerFailed):
-                for group, mains in client.take(bring.peer, self._token, Take(bring.tables, missing), schemas):
-                    size, to = 0, bring.to
+                take = Take(bring.tables, missing, bring.bytes_per_s)
+                for group, mains in client.take(bring.peer, self._token, take, schemas):
+                    # Where rows wait, the epoch that takes them up should find nothing left to do.
+                    latest = self._checkpoint.latest() if bring.bytes_per_s is None else None
+                    size, to = 0, max(bring.to, latest.epoch if latest else 0)
                     for table, (part, epoch) in mains.items():
                         opened[table].ingest(part, np.array([group]), epoch)
                         size += part.nbytes
@@ -160,23 +166,33 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         self._advance(opened, left, max(at, bring.to))
         yield from ({"group": group, "bytes": 0, "from_peer": 0} for group in left)
 
+    def _drop(self, drop: Drop) -> Iterator[dict[str, int]]:
+        for table, backend in drop.tables.items():
+            self._store(table, backend, drop.groups).drop(np.array(drop.groups, np.int64))
+        yield {"groups": len(drop.groups)}
+
     def _advance(self, opened: Mapping[str, stores.Store], groups: list[int], to: int) -> None:
+        mine = np.array(groups, np.int64)
         for table, store in opened.items():
             key, state = schemas_of(self._card.tables[table])
-            try:
-                advance(
-                    store,
-                    self._checkpoint,
-                    table,
-                    np.array(groups, np.int64),
-                    to,
-                    key=key,
-                    state=state,
-                    total=self._card.groups,
-                    evolution=evolution_of(self._card.tables[table]),
-                )
-            except FerrymanError as error:
-                raise flight.FlightServerError(str(error)) from error
+            at = store.epochs()[mine]
+            # Those that are furthest behind first come up with the next, so that no delta is read twice.
+            for step in [*np.unique(at[(at >= 0) & (at < to)])[1:].tolist(), to]:
+                at = store.epochs()[mine]
+                try:
+                    advance(
+                        store,
+                        self._checkpoint,
+                        table,
+                        mine[(at < step) & ((at >= 0) | (step == to))],
+                        step,
+                        key=key,
+                        state=state,
+                        total=self._card.groups,
+                        evolution=evolution_of(self._card.tables[table]),
+                    )
+                except FerrymanError as error:
+                    raise flight.FlightServerError(str(error)) from error
 
 
 def _main(store: stores.Store, group: int) -> tuple[pa.Table | None, int]:

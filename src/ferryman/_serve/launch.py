@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import subprocess
 import sys
 import time
@@ -89,8 +90,9 @@ def _start(configuration: Configuration, home: Path) -> int:
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            # Not in the group of Spark's daemon, which signals all of it; it watches the daemon itself.
-            start_new_session=True,
+            # Not in the group of Spark's daemon, which signals all of it; it watches the daemon itself. But in its
+            # session: between sessions Linux does not go by priorities.
+            preexec_fn=os.setpgrp,
         )
     assert process.stdin is not None, "stdin is a pipe"
     # The token goes through a pipe: everybody on the host can read a command line.

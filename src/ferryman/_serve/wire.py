@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ import xxhash
 from ferryman._model.errors import PeerFailed
 
 AUTHORIZATION = "authorization"
-# A main copy travels in batches of so many rows: large enough to be fast, small enough that a slow line is noticed.
-BATCH_ROWS = 20_000
+# A main copy travels in batches of about so many bytes: large enough to be fast, small enough that nobody has to wait
+# long for the line, the store or a core because of one.
+PIECE_BYTES = 1 << 20
 
 
 # Main copies of several tables travel in one stream, group after group, as pieces: which table and group it is of, the
@@ -43,10 +44,13 @@ class Take:
         The store of each table.
     groups
         The key groups.
+    bytes_per_s
+        How fast they may come, where nobody waits for them; None for as fast as they can.
     """
 
     tables: Mapping[str, str]
     groups: tuple[int, ...]
+    bytes_per_s: float | None = None
 
     def bytes(self) -> bytes:
         """Write it."""
@@ -67,12 +71,15 @@ class Bring:
         The epoch.
     peer
         Where the groups are now; None for the checkpoint.
+    bytes_per_s
+        How fast to take them from there, where nobody waits for them; None for as fast as can be.
     """
 
     tables: Mapping[str, str]
     groups: tuple[int, ...]
     to: int
     peer: str | None = None
+    bytes_per_s: float | None = None
 
     def bytes(self) -> bytes:
         """Write it."""
@@ -109,6 +116,13 @@ def piece(table: str, group: int, epoch: int, last: bool, rows: pa.RecordBatch |
     return pa.RecordBatch.from_arrays(
         [pa.array(value, field.type) for value, field in zip(values, PIECES, strict=True)], schema=PIECES
     )
+
+
+def cut(part: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Cut a main copy into batches of about the size of a piece."""
+    for batch in part.to_batches():
+        rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+        yield from (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 
 
 def unwrap(data: pa.RecordBatch, schemas: Mapping[str, pa.Schema]) -> tuple[str, int, int, bool, pa.RecordBatch | None]:

@@ -32,12 +32,14 @@ class Place:
 
 @dataclass(frozen=True)
 class FindHost:
-    """Tell where this instance is, and start the state host there."""
+    """Tell where this instance is, and start the state host there; what it sends can be made slow, to try that out."""
 
     checkpoint: str
     run_id: str
     home: str | None
     token: str
+    bytes_per_s: float | None = None
+    delay_s: float = 0.0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run in the place of an instance."""
@@ -51,7 +53,8 @@ class FindHost:
         assert context is not None, "Spark calls this inside a task"
         place = home(self.checkpoint, self.run_id, self.home)
         # A worker's parent is the executor's Python daemon, which ends with the executor.
-        location = begin(Configuration(host(), str(place), self.checkpoint, self.token, os.getppid()))
+        line = (self.bytes_per_s, self.delay_s)
+        location = begin(Configuration(host(), str(place), self.checkpoint, self.token, os.getppid(), *line))
         found = {"instance": [context.partitionId()], "host": [host()], "location": [location]}
         schema = pa.schema([("instance", pa.int32()), ("host", pa.string()), ("location", pa.string())])
         yield pa.RecordBatch.from_pydict(found, schema=schema)

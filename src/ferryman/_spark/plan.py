@@ -167,6 +167,11 @@ class Planner:
         anchor.count()
         return anchor
 
+    @property
+    def anchor(self) -> DataFrame | None:
+        """Give what ties the instances to hosts: another one if they have been spread anew; None on a single host."""
+        return self._anchor
+
     def places(self, find: FindHost) -> dict[int, Place]:
         """Tell where every instance is; nothing where there is only one host."""
         if self._anchor is None:

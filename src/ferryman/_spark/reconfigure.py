@@ -21,6 +21,7 @@ import numpy as np
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._migrate.machine import Migration, Phase, Plan
 from ferryman._migrate.orders import ORDERS, Cargo
+from ferryman._migrate.pace import LEAST, MOST, Rhythm
 from ferryman._migrate.strategies import steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
@@ -36,8 +37,12 @@ log = logging.getLogger("ferryman")
 _KEPT_LOAD = 0.9
 # How long to wait for a state host to come up.
 _PATIENCE_S = 60.0
-# How many key groups a call is for.
-_CHUNK = 16
+# How long to wait for an epoch to end, where there is time between two.
+_LONGEST_PAUSE_S = 5.0
+# Of how many it is remembered how much they wrote.
+_REMEMBERED = 10_000
+# After so many epochs the state hosts are started, so that the first change of a job is like any other.
+_SETTLED = 10
 # What a lane and an instance are taken to do in a second, where an order wants to know which takes longer.
 _BYTES_PER_S = 200e6
 _ROWS_PER_S = 200e3
@@ -89,6 +94,10 @@ class Reconfigurer:
         self._closed = ""
         self._hosts: set[str] = set()
         self._worker: threading.Thread | None = None
+        self._starter: threading.Thread | None = None
+        self._rhythm = Rhythm()
+        self._weights: dict[int, int] = {}
+        self._known: tuple[object, dict[int, Place]] = (None, {})
 
     # -- for epochs --------------------------------------------------------------------------------
 
@@ -97,9 +106,11 @@ class Reconfigurer:
         with self._changed:
             current = self._current
             self._changed.wait_for(lambda: current is None or self._closed or not current._machine.stopped)
+            self._rhythm.begin(time.monotonic())
             if current is None or current.over or self._closed:
                 return self.planner, frozenset()
             current._machine = current._machine.on_begin()
+            self._changed.notify_all()
             assert current._machine.running is not None, "it has just begun"
             if current._machine.running.table != current._machine.table:
                 reach("plan-switch")
@@ -119,6 +130,14 @@ class Reconfigurer:
                 if switched:
                     current.switched_epoch = epoch
                 self._step(current, current._machine.on_ended(committed=committed))
+            self._rhythm.end(time.monotonic())
+            if latest is not None:
+                self._weights = self._weights if len(self._weights) < _REMEMBERED else {}
+                self._weights[latest.epoch] = _bytes(latest)
+            self._changed.notify_all()
+        if self._rhythm.epochs == _SETTLED and planner.pinned and not self._closed:
+            self._starter = threading.Thread(target=self._start_hosts, name="ferryman-hosts", daemon=True)
+            self._starter.start()
 
     def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
         """Take the rows of an epoch's tasks, by key group, into the load."""
@@ -153,7 +172,7 @@ class Reconfigurer:
         """Say what it would take to get to a table."""
         before = self.table
         moving = moves(before, after)
-        bytes = _weight(self._checkpoint) * len(moving) // max(1, len(before.owner))
+        bytes = self._weight() * len(moving) // max(1, len(before.owner))
         load = self._load if self._load.any() else np.ones(len(self._load))
 
         def fullest(table: RoutingTable) -> float:
@@ -232,9 +251,10 @@ class Reconfigurer:
 
     def release(self) -> None:
         """End the state hosts, with the homes they serve; after the last epoch."""
-        if self._worker is not None:
-            # It may have started some that are still coming up.
-            self._worker.join(_PATIENCE_S)
+        for thread in (self._worker, self._starter):
+            if thread is not None:
+                # It may have started some that are still coming up.
+                thread.join(_PATIENCE_S)
         if self._hosts:
             from ferryman._serve import client
 
@@ -244,6 +264,11 @@ class Reconfigurer:
                     client.end(location, self._find.token)
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _start_hosts(self) -> None:
+        # Whatever is wrong is said when a change needs them.
+        with contextlib.suppress(Exception):
+            self._places(self.planner)
 
     def _work(self, current: Reconfiguration, earlier: threading.Thread | None) -> None:
         """Do what the machine wants done, until nothing is left."""
@@ -317,7 +342,7 @@ class Reconfigurer:
             for one in ones:
                 for group in one.groups:
                     first[group] = min(one.epoch, first.get(group, one.epoch))
-        size = max(1, _weight(self._checkpoint) // len(self._load))
+        size = max(1, self._weight() // len(self._load))
         cargo = []
         for group in groups:
             rows = float(self._load[group])
@@ -362,7 +387,7 @@ class Reconfigurer:
         if self._closed:
             raise PeerFailed(f"{self._closed}; no state hosts are started any more")
         while True:
-            before, after = self.planner.places(self._find), ready.places(self._find)
+            before, after = self._located(self.planner), self._located(ready)
             self._hosts.update(place.location for place in (*before.values(), *after.values()) if place.location)
             if all(place.location for place in (*before.values(), *after.values())):
                 return before, after
@@ -370,6 +395,20 @@ class Reconfigurer:
                 raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
             # It takes a second or two, and asking takes slots that epochs want.
             time.sleep(0.5)
+
+    def _located(self, planner: Planner) -> dict[int, Place]:
+        """Find where instances are: where they were, while the executors are the same and the state hosts answer."""
+        from ferryman._serve import client
+
+        anchor, places = self._known
+        with contextlib.suppress(PeerFailed):
+            if anchor is not None and anchor is planner.anchor and all(place.location for place in places.values()):
+                for location in {place.location for place in places.values()}:
+                    client.ping(location or "", self._find.token)
+                return places
+        places = planner.places(self._find)
+        self._known = planner.anchor, places
+        return places
 
     def _copy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
         """Have every target bring in what comes to it, until at most one epoch is missing."""
@@ -379,7 +418,7 @@ class Reconfigurer:
             reach("plan-catch-up")
             for _ in range(_MOST_ROUNDS):
                 before = self._epoch
-                for one in [threads.submit(self._catch_up, lane) for lane in lanes]:
+                for one in [threads.submit(self._catch_up, current, lane) for lane in lanes]:
                     one.result()
                 if self._epoch <= before + 1 or current.over:
                     break
@@ -387,26 +426,47 @@ class Reconfigurer:
             for move in current._machine.to_copy():
                 self._step(current, current._machine.on_arrived(move.group))
 
-    def _catch_up(self, lane: Lane) -> None:
-        for _ in self._bring(lane.target, lane.groups, None):
+    def _catch_up(self, current: Reconfiguration, lane: Lane) -> None:
+        stopped = current._machine.plan.strategy.waits == "everything"
+        for _ in self._bring(lane.target, lane.groups, None, None if stopped else LEAST):
             pass
 
     def _carry(self, current: Reconfiguration, lane: Lane) -> None:
-        for first in range(0, len(lane.groups), _CHUNK):
-            if current.over:
-                return
-            for arrived in self._bring(lane.target, lane.groups[first : first + _CHUNK], lane.source):
-                current.moved_bytes += arrived["bytes"]
+        """Have a target take groups: at a pace that the stream does not notice, unless it stands still for it."""
+        stopped = current._machine.plan.strategy.waits == "everything"
+        pace = self._rhythm.pace()
+        each = max(1, current.preview.bytes // max(1, len(current.preview.moves)))
+        left = list(lane.groups)
+        while left and not current.over:
+            count = len(left) if stopped else max(1, pace.chunk // each)
+            some, left = tuple(left[:count]), left[count:]
+            seen = self._rhythm.epochs
+            if pace.between_s and not stopped:
+                self._await_epoch(current, seen)
+            began, size = time.monotonic(), 0
+            speed = None if stopped else MOST if pace.between_s else pace.bytes_per_s
+            for arrived in self._bring(lane.target, some, lane.source, speed):
+                size += arrived["bytes"]
                 reach("plan-copy")
                 if current.over:
-                    return
+                    break
+            with self._changed:
+                current.moved_bytes += size
+                pace = pace.after(size, time.monotonic() - began, self._rhythm.since(seen))
 
-    def _bring(self, target: str, groups: tuple[int, ...], peer: str | None) -> Iterator[dict[str, int]]:
+    def _await_epoch(self, current: Reconfiguration, seen: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: current.over or self._rhythm.epochs > seen, _LONGEST_PAUSE_S)
+
+    def _bring(
+        self, target: str, groups: tuple[int, ...], peer: str | None, bytes_per_s: float | None = None
+    ) -> Iterator[dict[str, int]]:
         # Here, and where it is dropped: a job that nobody changes needs no Arrow Flight.
         from ferryman._serve import client
         from ferryman._serve.wire import Bring
 
-        return client.bring(target, self._find.token, Bring(self._tables(), groups, self._epoch, peer))
+        wanted = Bring(self._tables(), groups, self._epoch, peer, bytes_per_s)
+        return client.bring(target, self._find.token, wanted)
 
     def _tidy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
         """Forget what is of no use any more: the old mains of what has moved, the new ones of what has not."""
@@ -429,6 +489,19 @@ class Reconfigurer:
             # One that stalls may hold locks that tasks wait for; who is sent to look for it ends it.
             with contextlib.suppress(Exception):
                 self._places(self.planner)
+
+    def _weight(self) -> int:
+        """Weigh the state: the newest snapshot, and the deltas since."""
+        snapshots = self._checkpoint.snapshots()
+        weight = self._checkpoint.snapshot(snapshots[-1]).bytes if snapshots else 0
+        since = (snapshots[-1] if snapshots else 0) + 1
+        self._weights = {epoch: bytes for epoch, bytes in list(self._weights.items()) if epoch >= since}
+        for epoch in range(since, self._epoch + 1):
+            if epoch not in self._weights:
+                # Of an earlier run.
+                self._weights[epoch] = _bytes(self._checkpoint.own_manifest(epoch))
+            weight += self._weights[epoch]
+        return weight
 
     def _tables(self) -> dict[str, str]:
         return {table.name: table.backend for node in self.planner.nodes.values() for table in node.stream.spec.kept}
@@ -459,15 +532,8 @@ def waiting_groups(manifest: Manifest | None) -> frozenset[int]:
     return frozenset(group for ones in held for one in ones for group in one.groups)
 
 
-def _weight(checkpoint: Checkpoint) -> int:
-    """Weigh the state: the newest snapshot, and the deltas since."""
-    snapshots = checkpoint.snapshots()
-    latest = checkpoint.latest()
-    weight = checkpoint.snapshot(snapshots[-1]).bytes if snapshots else 0
-    since = (snapshots[-1] if snapshots else 0) + 1
-    for epoch in range(since, (latest.epoch if latest else 0) + 1):
-        weight += sum(ref.bytes for refs in checkpoint.own_manifest(epoch).tables.values() for ref in refs)
-    return weight
+def _bytes(manifest: Manifest) -> int:
+    return sum(ref.bytes for refs in manifest.tables.values() for ref in refs)
 
 
 def _now_ms() -> int:

@@ -1,11 +1,13 @@
 """The lmdb store: the contract, carried out in LMDB transactions.
 
-One writer at a time, any number of readers on a snapshot each. Calls the ledger and the long keys of this
-folder, and the records that ordered databases share.
+One writer at a time, any number of readers on a snapshot each. What replaces or forgets whole mains does so in short
+transactions, so that tasks which advance others need not wait; locks keep two of these apart. Calls the ledger and the
+long keys of this folder, and the records that ordered databases share.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +22,11 @@ from ferryman._state.store import contract, home, record_keys, record_values
 from ferryman._state.store.contract import Found, Ranges, Rows
 from ferryman._state.store.lmdb import ledger, long_keys
 from ferryman._state.store.lmdb.environment import Environment
+from ferryman._state.store.locks import Locks
+
+# A transaction that replaces or forgets mains has about so many bytes, or records.
+_TURN_BYTES = 1 << 20
+_TURN_RECORDS = 500
 
 
 class LmdbStore:
@@ -30,7 +37,11 @@ class LmdbStore:
         self._state = pa.schema([each.with_nullable(True) for each in state])
         self._groups = groups
         who = home.identity("lmdb", key, state, groups)
-        self._at = Environment.acquire(home.claim(directory, who, lambda fresh: None).resolve())
+        place = home.claim(directory, who, lambda fresh: None).resolve()
+        self._at = Environment.acquire(place)
+        self._locks = Locks(place / "groups.lock")
+        # The locks of one open file do not keep this process's own threads apart.
+        self._turn = threading.Lock()
 
     def epochs(self) -> Ints:
         with self._at.database.begin() as transaction:
@@ -67,10 +78,15 @@ class LmdbStore:
     def ingest(self, part: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
         rows = Rows.of(part, self._key, self._state, contract.mark(wanted, self._groups))
-        with self._at.database.begin(write=True) as transaction:
-            self._clear(transaction, wanted)
-            self._write(transaction, rows)
-            self._set_epochs(transaction, wanted, epoch)
+        records = self._records_of(rows)
+        with self._turn, self._locks.held(np.sort(wanted)):
+            # Without a main until all of it is there.
+            self._forget(wanted)
+            for some in _turns(records):
+                with self._at.database.begin(write=True) as transaction, transaction.cursor(db=self._at.rows) as cursor:
+                    cursor.putmulti(some)
+            with self._at.database.begin(write=True) as transaction:
+                self._set_epochs(transaction, wanted, epoch)
 
     def scan(self, group: int, as_of: int) -> pa.Table:
         with self._at.database.begin() as transaction:
@@ -123,9 +139,8 @@ class LmdbStore:
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
-        with self._at.database.begin(write=True) as transaction:
-            self._clear(transaction, wanted)
-            self._set_epochs(transaction, wanted, -1)
+        with self._turn, self._locks.held(np.sort(wanted)):
+            self._forget(wanted)
 
     def mapped_bytes(self) -> int:
         return 0
@@ -134,26 +149,38 @@ class LmdbStore:
         return None
 
     def close(self) -> None:
+        self._locks.close()
         self._at.free()
 
     def _write(self, transaction: lmdb.Transaction, rows: Rows) -> None:
+        with transaction.cursor(db=self._at.rows) as cursor:
+            cursor.putmulti(self._records_of(rows))
+        gone = np.flatnonzero(rows.deleted)
+        for record in long_keys.records_of(rows.keys.take(gone), rows.groups[gone])[0]:
+            transaction.delete(record, db=self._at.rows)
+
+    def _records_of(self, rows: Rows) -> list[tuple[bytes, bytes]]:
+        """Pack the rows that are not deleted, in key order: neighbours share pages."""
         kept = np.flatnonzero(~rows.deleted)
         whole_delta = len(kept) == len(rows.keys)
         keys = rows.keys if whole_delta else rows.keys.take(kept)
         state = rows.state if whole_delta else [each.take(pa.array(kept)) for each in rows.state]
         records, whole = long_keys.records_of(keys, rows.groups[kept])
-        values = record_values.pack(keys.hash.tolist(), whole, state)
-        with transaction.cursor(db=self._at.rows) as cursor:
-            # In key order neighbours share pages, which a random order would visit again and again.
-            cursor.putmulti(sorted(zip(records, values, strict=True)))
-        gone = np.flatnonzero(rows.deleted)
-        for record in long_keys.records_of(rows.keys.take(gone), rows.groups[gone])[0]:
-            transaction.delete(record, db=self._at.rows)
+        return sorted(zip(records, record_values.pack(keys.hash.tolist(), whole, state), strict=True))
 
-    def _clear(self, transaction: lmdb.Transaction, groups: Ints) -> None:
-        for group in groups.tolist():
-            for record in [record for record, _ in self._records(transaction, group)]:
-                transaction.delete(record, db=self._at.rows)
+    def _forget(self, groups: Ints) -> None:
+        with self._at.database.begin(write=True) as transaction:
+            self._set_epochs(transaction, groups, -1)
+        left = [record_keys.prefix(group) for group in groups.tolist()]
+        while left:
+            with self._at.database.begin(write=True) as transaction, transaction.cursor(db=self._at.rows) as cursor:
+                for _ in range(_TURN_RECORDS):
+                    if cursor.set_range(left[-1]) and cursor.key()[: record_keys.PREFIX] == left[-1]:
+                        cursor.delete()
+                    else:
+                        left.pop()
+                        if not left:
+                            break
 
     def _set_epochs(self, transaction: lmdb.Transaction, groups: Ints, epoch: int) -> None:
         epochs = ledger.read(transaction, self._at.ledger, self._groups)
@@ -169,3 +196,17 @@ class LmdbStore:
                 if record[: record_keys.PREFIX] != start:
                     return
                 yield bytes(record), bytes(value)
+
+
+def _turns(records: list[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Cut records into what is written in one transaction."""
+    some: list[tuple[bytes, bytes]] = []
+    size = 0
+    for record in records:
+        some.append(record)
+        size += len(record[1])
+        if size >= _TURN_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

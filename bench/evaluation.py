@@ -1,0 +1,207 @@
+"""Write docs/evaluation.md from the results of `ferryman bench reconfigure`: whatever of it has been run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.report import Result
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "evaluation.md"
+RESULTS = ROOT / "bench" / "results"
+# The parts of the page, and the file that each is written from.
+FILES = {
+    "strategies": "reconfigure.json",
+    "sizes": "reconfigure-sizes.json",
+    "sweeps": "reconfigure-sweeps.json",
+    "idle": "reconfigure-idle.json",
+}
+
+_COLUMNS = ("stoppage_ms", "stabilise_ms", "p99_before_ms", "p99_during_ms", "p99_after_ms", "max_ms", "duration_ms")
+
+_HEAD = """\
+# Evaluation: latency while state moves
+
+Written by `python -m bench.reconfigure` from the results of `ferryman bench reconfigure` in `bench/results`. Rows are
+due by the clock, whether or not anybody reads them, and a row's latency counts from when it was due to the commit of
+its epoch. The hosts are those of a Spark standalone cluster on one machine with {cores} cores, each with an address and
+a home of its own. Every host hands half of its key groups to the next; with the next strategy they come back.
+
+| what is asked | measured | met |
+| --- | --- | --- |
+{aims}
+
+*Stoppage* is the longest that a due row of a moving key waited for its result during the change, less the p99 before;
+*stabilise* the time from the request until p99 stays within 1.2 times of before for two seconds; *duration* the time
+from the request to the end of the plan. *Before* is what was done before the request; *during* what was due before the
+end and not done before the request; *after* what was due after the end. *Noise* is what the formula of the stoppage
+gives for the time before the request, when nothing moved: a stoppage below it cannot be told from none. All times are
+in milliseconds. *Right* means that every row came out once, in order, with the count that a job which never moved gives
+it, and that the main copies at the end hold what they should.
+"""
+
+_STRATEGIES = """\
+## Every strategy
+
+`{command}`
+
+{load}
+
+![the slowest row of every 250 ms, by when it was due](../bench/results/reconfigure.png)
+
+{table}
+
+One job goes through a change with each strategy in turn, half of its state there and back, after a first one that is
+not measured. Spark, which cannot move part of its state, goes from two to four partitions: its query is stopped between
+two batches, repartitioned offline and started again, and it too had been through that once before. The windows of
+250 ms behind the picture are in `bench/results/reconfigure.csv`.
+"""
+
+_SIZES = """\
+## live, by the state that moves
+
+`{command}`
+
+{load}
+
+{table}
+
+Flatness, the largest stoppage over the smallest: {flatness}, where one below 1 ms, the resolution of the clock, counts
+as 1 ms; {above} where one below the largest noise counts as that.
+"""
+
+_SWEEPS = """\
+## push, with no time to copy ahead
+
+`{command}`
+
+{load} Line: {link}.
+
+{tables}
+
+Stabilise in milliseconds. With more hosts there are as many more keys and rows, so that each host has what it had.
+Where rows take time, pause_resume and batched have a backlog to work off when state has come; push works while the rest
+is on its way.
+"""
+
+_IDLE = """\
+## When nothing is changed
+
+`{command}`
+
+The same job with everything ready for a change and without (`bench/idle.py` says what that is), in turns:
+{ratio} of the throughput (median of {n}, from {least} to {most}).
+"""
+
+
+def write() -> None:
+    """Write the page."""
+    found = {
+        part: json.loads((RESULTS / file).read_text()) for part, file in FILES.items() if (RESULTS / file).exists()
+    }
+    PAGE.write_text(page({part: result for part, result in found.items() if part in result}))
+
+
+def page(results: Mapping[str, Result]) -> str:
+    """Write the page from results, by the part of it that each is for."""
+    cores = next(iter(results.values()))["environment"]["cores"]
+    aims = "\n".join(f"| {what} | {measured} | {'yes' if met else 'NO'} |" for what, measured, met in aims_of(results))
+    parts = [_HEAD.format(cores=cores, aims=aims)]
+    if found := results.get("strategies"):
+        table = _table("strategy", found["strategies"])
+        parts.append(_STRATEGIES.format(command=found["command"], load=_load(found), table=table))
+    if found := results.get("sizes"):
+        parts.append(
+            _SIZES.format(
+                command=found["command"],
+                load=_load(found, keys=False),
+                table=_table("moving", found["sizes"]),
+                flatness=found["flatness"],
+                above=found["flatness_above_noise"],
+            )
+        )
+    if found := results.get("sweeps"):
+        tables = "\n\n".join(_swept(what, swept) for what, swept in found["sweeps"].items())
+        parts.append(_SWEEPS.format(command=found["command"], load=_load(found), link=found["link"], tables=tables))
+    if found := results.get("idle"):
+        idle = found["idle"]
+        figures = {"ratio": idle["ratio"], "n": idle["ratios"]["n"], "least": idle["ratios"]["min"]}
+        parts.append(_IDLE.format(command=found["command"], most=idle["ratios"]["max"], **figures))
+    return "\n".join(parts)
+
+
+def aims_of(results: Mapping[str, Result]) -> list[tuple[str, str, bool]]:
+    """Say what was to be shown, what was measured, and whether that is enough."""
+    aims: list[tuple[str, str, bool]] = []
+    if found := results.get("sizes"):
+        ratios = {name: one["p99_during_ms"] / one["p99_before_ms"] for name, one in found["sizes"].items()}
+        stops = {name: one["stoppage_ms"] for name, one in found["sizes"].items()}
+        aims.append(("live: p99 during at most 1.1 of before", _listed(ratios, ".2f"), max(ratios.values()) <= 1.1))
+        aims.append(("live: stoppage at most 15 ms", _listed(stops, ",.0f"), max(stops.values()) <= 15))
+        aims.append(("live: stoppage flat, at most 1.3", f"{found['flatness']}", found["flatness"] <= 1.3))
+    if found := results.get("sweeps"):
+        for rival in ("pause_resume", "batched"):
+            ratios = {
+                f"{what}={value}": one["ratios"].get(f"push_stabilise_vs_{rival}")
+                for what, swept in found["sweeps"].items()
+                for value, one in swept.items()
+            }
+            met = all(ratio is not None and ratio <= 0.55 for ratio in ratios.values())
+            aims.append((f"push: stabilise at most 0.55 of {rival}", _listed(ratios, ".2f"), met))
+    if found := results.get("strategies"):
+        ratio = found["ratios"].get("spark_stoppage_vs_live")
+        if ratio is not None:
+            aims.append(("live: 50 times less stoppage than Spark's own way", f"{ratio:,.0f} times", ratio >= 50))
+        right = all(_right(one) for one in found["strategies"].values())
+        aims.append(("every strategy: rows and state right", "yes" if right else "no", right))
+    if found := results.get("idle"):
+        ratio = found["idle"]["ratio"]
+        aims.append(("ready for a change: at least 0.98 of the throughput", f"{ratio}", ratio >= 0.98))
+    return aims
+
+
+def _listed(values: Mapping[str, float | None], form: str) -> str:
+    return ", ".join(f"{name}: {'none' if value is None else format(value, form)}" for name, value in values.items())
+
+
+def _load(result: Result, *, keys: bool = True) -> str:
+    given = {"skew": 0, "work_ms": 0, **result["parameters"]}
+    size = f"{given['keys']:,} keys of {given['bytes']:,} bytes" if keys else f"Keys of {given['bytes']:,} bytes"
+    rows = f"{given['rate']:,.0f} rows a second"
+    how = [
+        f"an epoch every {given['interval_ms']} ms" if given.get("interval_ms") else "one epoch after the other",
+        f"Zipf {given['skew']:g}" if given["skew"] else "",
+        f"{given['work_ms']:g} ms a row" if given["work_ms"] else "",
+    ]
+    return f"{size} on {given.get('hosts', 2)} hosts, {rows}, {', '.join(one for one in how if one)}."
+
+
+def _right(one: Result) -> bool:
+    return bool(one["exactly_once"] and one["in_order"] and one.get("state_equal") is not False)
+
+
+def _table(what: str, found: Mapping[str, Result]) -> str:
+    columns = (*_COLUMNS, "noise_ms")
+    names = [name.removesuffix("_ms").replace("_", " ") for name in columns]
+    lines = [f"| {what} | {' | '.join(names)} | moved, MB | right |", "| --- |" + " --- |" * (len(columns) + 2)]
+    for name, one in found.items():
+        cells = " | ".join(_cell(one.get(column)) for column in columns)
+        lines.append(f"| {name} | {cells} | {one['moved_bytes'] / 1e6:,.1f} | {'yes' if _right(one) else 'NO'} |")
+    return "\n".join(lines)
+
+
+def _swept(what: str, swept: Mapping[str, Result]) -> str:
+    hows = ("push", "pause_resume", "batched")
+    lines = [f"| {what} | {' | '.join(hows)} | push / pause_resume | push / batched |", "| --- |" + " --- |" * 5]
+    for value, one in swept.items():
+        cells = [_cell(one[how]["stabilise_ms"]) for how in hows]
+        ratios = [str(one["ratios"].get(f"push_stabilise_vs_{rival}", "")) for rival in hows[1:]]
+        lines.append(f"| {int(value):,} | {' | '.join([*cells, *ratios])} |")
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:,.0f}"

@@ -1,0 +1,185 @@
+"""What users notice of a change: the latency of every row before, during and after it, and whether all are right."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.report import Result
+
+_WINDOW_S = 0.25
+_CALM_S = 2.0
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows a job put out.
+
+    Attributes
+    ----------
+    due, done
+        When each was due and when its result was there, in seconds.
+    ids
+        The number of each, in the order they were due.
+    keys
+        The key of each.
+    n
+        What its key had counted to.
+    groups
+        The key group of each.
+    """
+
+    due: Floats
+    done: Floats
+    ids: Ints
+    keys: npt.NDArray[Any]
+    n: Ints
+    groups: Ints
+
+    def right(self) -> Result:
+        """Check the number that every key has counted to: each row once, in the order the rows were due."""
+        ids = np.sort(self.ids)
+        once = bool(len(ids) and ids[0] == 0 and (np.diff(ids) == 1).all())
+        _, keys = np.unique(self.keys, return_inverse=True)
+        order = np.lexsort((self.ids, keys))
+        starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        lengths = np.diff(np.append(starts, len(order)))
+        expected = np.arange(len(order)) - np.repeat(starts, lengths) + 1
+        # A lost row shows as a gap in the ids, and leaves the counts after it one too low.
+        return {"rows": len(ids), "exactly_once": once, "in_order": bool((self.n[order] == expected).all())}
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A change, among the rows of the job that went through it.
+
+    Attributes
+    ----------
+    rows
+        The rows of the job.
+    moving
+        The key groups that move.
+    asked_s, ended_s
+        When it was asked for, and when it was over.
+    since_s, until_s
+        How far around it to look.
+    facts
+        What else is known of it.
+    """
+
+    rows: Rows
+    moving: frozenset[int]
+    asked_s: float
+    ended_s: float
+    since_s: float
+    until_s: float
+    facts: Result
+
+    def figures(self) -> Result:
+        """Say what was noticed.
+
+        Before is what was done before the request; after is what was due after the end; during is the rest: also what
+        was due before the request and was still waiting for its result then.
+        """
+        rows = self.rows
+        latency = (rows.done - rows.due) * 1000
+        before = (rows.due >= self.since_s) & (rows.done < self.asked_s)
+        during = (rows.done >= self.asked_s) & (rows.due <= self.ended_s)
+        after = (rows.due > self.ended_s) & (rows.due < self.until_s)
+        moving = np.isin(rows.groups, list(self.moving))
+        p99 = float(np.percentile(latency[before], 99))
+        bound = 1.2 * p99
+        windows = [(at, float(np.percentile(some, 99)) if len(some) else None) for at, some in self.windows()]
+        return {
+            "stoppage_ms": round(max(0.0, float(latency[during & moving].max()) - p99), 1),
+            "stabilise_ms": stabilised(windows, self.ended_s - self.asked_s, bound),
+            "p99_before_ms": round(p99, 1),
+            "p99_during_ms": round(float(np.percentile(latency[during], 99)), 1),
+            "p99_after_ms": round(float(np.percentile(latency[after], 99)), 1) if after.any() else None,
+            "p50_before_ms": round(float(np.percentile(latency[before], 50)), 1),
+            "max_ms": round(float(latency[during].max()), 1),
+            # What the formula of the stoppage gives where nothing was changed: it cannot tell less than that.
+            "noise_ms": round(float(latency[before & moving].max()) - p99, 1),
+            **self.facts,
+            **rows.right(),
+        }
+
+    def windows(self) -> list[tuple[float, Floats]]:
+        """Give the latencies of the rows that were due in each window, in seconds from the request."""
+        rows = self.rows
+        near = (rows.due >= self.since_s) & (rows.due < self.until_s)
+        latency = ((rows.done - rows.due) * 1000)[near]
+        place = np.floor((rows.due[near] - self.asked_s) / _WINDOW_S).astype(int)
+        return [(one * _WINDOW_S, latency[place == one]) for one in range(place.min(), place.max() + 1)]
+
+
+def stabilised(windows: Sequence[tuple[float, float | None]], ended_s: float, bound: float) -> float | None:
+    """Find how long after the request p99 stays within the bound for two seconds, not to leave it before the end.
+
+    Parameters
+    ----------
+    windows
+        The beginning of each window, in seconds from the request, and p99 of the rows that were due in it: by when
+        they were due, so that a time in which nothing came out is not taken for a calm one.
+    ended_s
+        When the change ended.
+    bound
+        What p99 may be.
+
+    Returns
+    -------
+    float or None
+        Milliseconds; None if it did not, as long as anybody looked.
+    """
+    later = [(at, p99 is not None and p99 > bound) for at, p99 in windows if at > -_WINDOW_S]
+    need = int(_CALM_S / _WINDOW_S)
+    for place, (at, _) in enumerate(later):
+        ahead = later[place : place + need]
+        if at >= ended_s and len(ahead) == need and not any(over for _, over in ahead):
+            last = max((at for at, over in later[:place] if over), default=None)
+            return 0.0 if last is None else round((last + _WINDOW_S) * 1000, 1)
+    return None
+
+
+def write_windows(found: Mapping[str, Change], path: Path) -> None:
+    """Write the latency in windows of 250 ms, as seconds from the request."""
+    with path.open("w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["strategy", "second", "rows", "p50_ms", "p99_ms", "max_ms"])
+        for name, change in found.items():
+            for second, some in change.windows():
+                cuts = np.percentile(some, [50, 99, 100]) if len(some) else [None] * 3
+                out.writerow(
+                    [name, round(second, 2), len(some), *(None if one is None else round(one, 1) for one in cuts)]
+                )
+
+
+def draw(found: Mapping[str, Change], title: str, path: Path) -> None:
+    """Draw the latency through the change, all strategies in one picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(10, 4.5), constrained_layout=True)
+    for name, change in found.items():
+        points = [(at, float(some.max())) for at, some in change.windows() if len(some)]
+        axis.plot([at for at, _ in points], [worst for _, worst in points], label=name, linewidth=1.6)
+    axis.axvline(0, color="#444", linewidth=1)
+    axis.set_yscale("log")
+    axis.set_xlabel("seconds since the request")
+    axis.set_ylabel("slowest row of 250 ms, ms")
+    axis.set_title(title, loc="left")
+    axis.grid(visible=True, axis="y", alpha=0.3)
+    axis.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,136 @@
+"""`ferryman bench reconfigure`: what its figures mean, and a run on very little."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ferryman._cli import app
+from ferryman._cli.bench import _load
+from ferryman._spark.cluster import available
+
+RATE, EPOCH_S = 100, 0.5
+
+
+@pytest.fixture(scope="module")
+def latency() -> ModuleType:
+    return _load("latency")
+
+
+def rows_of(latency: ModuleType, seconds: int, held: tuple[float, float] | None = None):
+    """Rows of two keys in turn, each with a key group of its own.
+
+    Those of key 1 that are due in `held` wait for its end. An epoch begins every half second, and its rows are done
+    0.2 s later.
+    """
+    ids = np.arange(seconds * RATE)
+    due = ids / RATE
+    done = np.floor(due / EPOCH_S + 1) * EPOCH_S + 0.2
+    if held is not None:
+        waits = (ids % 2 == 1) & (due >= held[0]) & (due < held[1])
+        done[waits] = np.maximum(done[waits], held[1] + 0.2)
+    return latency.Rows(due, done, ids, (ids % 2).astype(str), ids // 2 + 1, ids % 2)
+
+
+def change_of(latency: ModuleType, rows, ended_s: float):
+    return latency.Change(rows, frozenset({1}), 10.1, ended_s, 2.0, 25.0, {"moved_bytes": 0})
+
+
+def test_a_change_that_nobody_notices_has_no_stoppage(latency):
+    found = change_of(latency, rows_of(latency, 30), 14.0).figures()
+
+    assert max(found["stoppage_ms"], found["noise_ms"]) <= 1000 / RATE
+    assert found["stabilise_ms"] == 0
+    assert found["p99_before_ms"] == pytest.approx(found["p99_during_ms"], abs=1000 / RATE)
+    assert (found["exactly_once"], found["in_order"]) == (True, True)
+
+
+def test_what_was_waiting_when_the_change_was_asked_for_counts_to_it_and_not_to_before(latency):
+    calm = change_of(latency, rows_of(latency, 30), 14.0).figures()
+    # The rows of key 1 that are due shortly before the request are held through the change.
+    held = change_of(latency, rows_of(latency, 30, (10.0, 14.0)), 14.0).figures()
+
+    assert held["p99_before_ms"] == calm["p99_before_ms"]
+    assert held["max_ms"] == pytest.approx(4200, abs=1000 / RATE)
+    assert held["stoppage_ms"] == pytest.approx(4200 - calm["p99_before_ms"], abs=2000 / RATE)
+    assert held["stabilise_ms"] == pytest.approx(4000, abs=500)
+
+
+def test_a_time_in_which_nothing_comes_out_is_not_calm(latency):
+    windows = [(place * 0.25, 5000.0 if 1 <= place < 12 else 100.0) for place in range(40)]
+
+    assert latency.stabilised(windows, 3.0, 120.0) == 3000
+    assert latency.stabilised(windows[:15], 3.0, 120.0) is None, "nobody looked for two seconds after it"
+
+
+@pytest.mark.parametrize(
+    ("harm", "shows"),
+    [
+        (lambda rows: rows.n.__setitem__(500, 7), (True, False)),
+        (lambda rows: rows.ids.__setitem__(500, 498), (False, True)),
+    ],
+)
+def test_a_wrong_count_and_a_row_that_came_twice_show(latency, harm, shows):
+    rows = rows_of(latency, 10)
+    harm(rows)
+
+    found = rows.right()
+    assert (found["exactly_once"], found["in_order"]) == shows
+
+
+def test_a_stoppage_below_the_floor_counts_as_the_floor():
+    flatness = _load("reconfigure").flatness
+
+    assert flatness([0.0, 0.4, 0.9], 1.0) == 1.0
+    assert flatness([0.0, 8.0, 12.0], 1.0) == 12.0, "a miss is not hidden"
+    assert flatness([0.0, 8.0, 12.0], 10.0) == 1.2
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--sizes", "10 apples"], "10MB,100MB,1GB"),
+        (["--sweep", "moons=1,2"], "moons: not among bytes, keys, hosts"),
+        (["--sweep", "keys=few"], "not a list of whole numbers"),
+        (["--strategies", "teleport"], "teleport: not among"),
+        (["--groups", "7"], "four to a host, 8"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(given, says):
+    done = CliRunner().invoke(app, ["bench", "reconfigure", *given], env={"COLUMNS": "200"})
+
+    assert done.exit_code == 2
+    assert says in done.output
+
+
+@pytest.mark.skipif(not available(2), reason="needs several loopback addresses")
+def test_the_command_measures_a_change(tmp_path: Path) -> None:
+    written, chart = tmp_path / "reconfigure.json", tmp_path / "reconfigure.png"
+    tiny = ["--keys", "32", "--bytes", "2000", "--rate", "40", "--groups", "8", "--link-mbit", "10", "--delay-ms", "1"]
+    watched = ["--before", "2", "--after", "2", "--warm", "0", "--strategies", "push"]
+    done = CliRunner().invoke(
+        app, ["bench", "reconfigure", *tiny, *watched, "--json", str(written), "--chart", str(chart)]
+    )
+
+    assert done.exit_code == 0, done.output
+    raw = json.loads(written.read_text())
+    assert raw["link"].startswith("shaped transport")
+    push = raw["strategies"]["push"]
+    wanted = "stoppage_ms stabilise_ms p99_before_ms p99_during_ms p99_after_ms max_ms moved_bytes duration_ms"
+    assert set(wanted.split()) <= push.keys()
+    assert (push["exactly_once"], push["in_order"], push["state_equal"]) == (True, True, True)
+    assert push["moved_bytes"] > 32 / 2 * 2000 / 2, "state has travelled"
+    with chart.with_suffix(".csv").open() as file:
+        windows = list(csv.DictReader(file))
+    assert {one["strategy"] for one in windows} == {"push"}
+    assert min(float(one["second"]) for one in windows) < 0 < max(float(one["second"]) for one in windows)
+    assert chart.stat().st_size > 1000
+    page = _load("evaluation").page({"strategies": raw})
+    assert "| push |" in page
+    assert "every strategy: rows and state right | yes | yes" in page
