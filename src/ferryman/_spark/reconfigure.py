@@ -11,28 +11,27 @@ import logging
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._migrate.machine import Migration, Phase, Plan
 from ferryman._migrate.orders import ORDERS, Cargo
-from ferryman._migrate.strategies import steps_of, strategy
+from ferryman._migrate.strategies import STRATEGIES, steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
-from ferryman._routing.planning import moves, relabelled
+from ferryman._routing.heat import Heat
+from ferryman._routing.planning import Load, moves, relabelled
 from ferryman._spark.change import Preview, Reconfiguration
 from ferryman._spark.hosts import FindHost, Place
 from ferryman._spark.plan import Planner
+from ferryman._spark.travel import Lane, Travel, travel_of
 
 log = logging.getLogger("ferryman")
 
-# How fast the load of long ago is forgotten: after an epoch this part of it is left.
-_KEPT_LOAD = 0.9
 # How long to wait for a state host to come up, and for one call of it.
 _PATIENCE_S = 60.0
 _COPY_S = 600.0
@@ -43,15 +42,6 @@ _BYTES_PER_S = 200e6
 _ROWS_PER_S = 200e3
 # How often a target may catch up before it is as near as it can come.
 _MOST_ROUNDS = 10
-
-
-@dataclass(frozen=True)
-class Lane:
-    """The key groups that go from one state host to another."""
-
-    source: str
-    target: str
-    groups: tuple[int, ...]
 
 
 class Reconfigurer:
@@ -67,10 +57,19 @@ class Reconfigurer:
         The run of the job, and where its hosts keep their homes.
     latest
         The manifest of the newest committed epoch.
+    isolate
+        Whether hot keys are isolated, and put back when they have cooled.
     """
 
     def __init__(
-        self, planner: Planner, checkpoint: Checkpoint, run_id: str, home: str | None, latest: Manifest | None
+        self,
+        planner: Planner,
+        checkpoint: Checkpoint,
+        run_id: str,
+        home: str | None,
+        latest: Manifest | None,
+        *,
+        isolate: bool = False,
     ) -> None:
         self.planner = planner
         # Called when an epoch is wanted, data or not.
@@ -83,7 +82,8 @@ class Reconfigurer:
         self._current: Reconfiguration | None = None
         self._next: dict[int, Planner] = {}
         self._history: list[Reconfiguration] = []
-        self._load = np.zeros(len(planner.routing.owner))
+        self._isolate = isolate
+        self.heat = Heat(len(planner.routing.owner))
         self._closed = ""
 
     # -- for epochs --------------------------------------------------------------------------------
@@ -115,11 +115,14 @@ class Reconfigurer:
                 self._step(current, current._machine.on_ended(committed=committed))
 
     def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
-        """Take the rows of an epoch's tasks, by key group, into the load."""
-        self._load *= _KEPT_LOAD
-        for receipt in receipts:
-            for group, rows in receipt["load"].items():
-                self._load[int(group)] += rows
+        """Take the rows of an epoch's tasks, by key group and heavy key, into the load."""
+        self.heat.count(receipts, self.table)
+        current = self._current
+        if self._isolate and (current is None or current.over) and not self._closed:
+            wish = self.heat.wish(self.table)
+            if wish is not None:
+                # Weighing a plan reads the checkpoint, which no epoch should wait for.
+                threading.Thread(target=self._fulfil, args=wish, name="ferryman-hot-keys", daemon=True).start()
 
     @property
     def wants_epoch(self) -> bool:
@@ -138,26 +141,26 @@ class Reconfigurer:
         return self.planner.routing
 
     @property
-    def load(self) -> list[float]:
-        """Give the rows of late of every key group."""
-        found: list[float] = self._load.tolist()
-        return found
+    def load(self) -> Load:
+        """Give the rows of late of every key group and pinned key."""
+        return self.heat.load(self.table)
 
     def preview(self, after: RoutingTable) -> Preview:
         """Say what it would take to get to a table."""
         before = self.table
         moving = moves(before, after)
-        bytes = _weight(self._checkpoint) * len(moving) // max(1, len(before.owner))
-        load = self._load if self._load.any() else np.ones(len(self._load))
+        groups = {move.group for move in moving if not move.key or move.pins}
+        bytes = _weight(self._checkpoint) * len(groups) // max(1, len(before.owner))
 
         def fullest(table: RoutingTable) -> float:
-            return float(np.bincount(table.owner, load, table.instances).max() / load.sum())
+            load = self.heat.load(table)
+            load = load if sum(load.groups) + sum(load.keys.values()) else Load([1.0] * len(load.groups))
+            bears = load.of(table)
+            return float(bears.max() / bears.sum())
 
         return Preview((before.instances, after.instances), moving, bytes, (fullest(before), fullest(after)))
 
-    def request(
-        self, kind: str, choose: Callable[[RoutingTable, list[float]], RoutingTable], how: str
-    ) -> Reconfiguration:
+    def request(self, kind: str, choose: Callable[[RoutingTable, Load], RoutingTable], how: str) -> Reconfiguration:
         """Begin a plan.
 
         Parameters
@@ -165,13 +168,18 @@ class Reconfigurer:
         kind
             What it is called in the history.
         choose
-            Gives the table to get to, from the one there is and the load of its groups.
+            Gives the table to get to, from the one there is and the load.
         how
             The name of a strategy.
         """
         chosen = strategy(how)
         before = self.table
         after = choose(before, self.load)
+        if chosen.waits == "moving" and before.instances == after.instances and before.pins != after.pins:
+            may = ", ".join(name for name, one in STRATEGIES.items() if one.waits != "moving")
+            raise InvalidPlan(
+                f"strategy={how!r} moves whole key groups, as rows wait by group. Move single keys with one of {may}."
+            )
         # Weighing reads the checkpoint, so it is done before the lock is taken that epochs wait for.
         preview = self.preview(after)
         with self._changed:
@@ -225,17 +233,24 @@ class Reconfigurer:
     def _work(self, current: Reconfiguration) -> None:
         """Do what the machine wants done, until nothing is left."""
         try:
-            lanes = self._prepare(current)
+            travel = self._prepare(current)
             if current._machine.plan.strategy.waits == "moving":
-                self._copy_in_turn(current, lanes)
+                self._copy_in_turn(current, travel.lanes)
             else:
-                self._copy(current, lanes)
+                self._copy(current, travel.lanes)
             current.wait()
-            self._tidy(current, lanes)
+            self._tidy(current, travel)
         except Exception as error:
             log.warning("a plan was given up: %s", error)
             with self._changed:
                 self._give_up(current, str(error))
+
+    def _fulfil(self, kind: str, after: RoutingTable) -> None:
+        """Have a hot key isolated, or a cooled one put back; what cannot be now is wished for again."""
+        try:
+            self.request(kind, lambda before, load: replace(after, version=before.version + 1), "live")
+        except (InvalidPlan, PlanUnderWay) as error:
+            log.debug("hot keys stay where they are: %s", error)
 
     def _give_up(self, current: Reconfiguration, reason: str) -> None:
         """End a plan; what has switched already and is not there is rebuilt from the checkpoint."""
@@ -244,27 +259,31 @@ class Reconfigurer:
         if not current.over:
             self._step(current, current._machine.on_abort(reason))
 
-    def _copy_in_turn(self, current: Reconfiguration, lanes: list[Lane]) -> None:
+    def _copy_in_turn(self, current: Reconfiguration, lanes: Sequence[Lane]) -> None:
         """Copy what the machine wants copied, and say of each group at once that it is there: its rows wait for it."""
-        lane_of = {group: lane for lane in lanes for group in lane.groups}
+        # A group may have to come to several hosts, where keys of it are pinned.
+        awaited = Counter(group for lane in lanes for group in lane.groups)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: current.over or current._machine.to_copy())
                 wanted = [move.group for move in current._machine.to_copy()]
                 for group in wanted:
-                    if group not in lane_of:
+                    if not awaited[group]:
                         self._step(current, current._machine.on_arrived(group))
             if current.over:
                 return
             by_lane: dict[Lane, list[int]] = {}
             for one in ORDERS[current._machine.plan.strategy.order](self._cargo(wanted)):
-                if one.group in lane_of:
-                    by_lane.setdefault(lane_of[one.group], []).append(one.group)
+                for lane in lanes:
+                    if one.group in lane.groups:
+                        by_lane.setdefault(lane, []).append(one.group)
             with ThreadPoolExecutor(max(1, len(by_lane)), thread_name_prefix="ferryman-copy") as threads:
-                for done in [threads.submit(self._hand_over, current, lane, by_lane[lane]) for lane in by_lane]:
+                for done in [
+                    threads.submit(self._hand_over, current, lane, by_lane[lane], awaited) for lane in by_lane
+                ]:
                     done.result()
 
-    def _hand_over(self, current: Reconfiguration, lane: Lane, groups: list[int]) -> None:
+    def _hand_over(self, current: Reconfiguration, lane: Lane, groups: list[int], awaited: Counter[int]) -> None:
         """Have a target take groups in an order; one whose target fails is left to the checkpoint, or to an abort."""
         asked = [groups] if current.strategy != "fetch" else [[group] for group in groups]
         left = set(groups)
@@ -274,7 +293,9 @@ class Reconfigurer:
                     with self._changed:
                         current.moved_bytes += arrived["bytes"]
                         left.discard(arrived["group"])
-                        self._step(current, current._machine.on_arrived(arrived["group"]))
+                        awaited[arrived["group"]] -= 1
+                        if not awaited[arrived["group"]]:
+                            self._step(current, current._machine.on_arrived(arrived["group"]))
         except PeerFailed as error:
             with self._changed:
                 for group in left:
@@ -288,15 +309,16 @@ class Reconfigurer:
             for one in ones:
                 for group in one.groups:
                     first[group] = min(one.epoch, first.get(group, one.epoch))
-        size = max(1, _weight(self._checkpoint) // len(self._load))
+        load = self.load.groups
+        size = max(1, _weight(self._checkpoint) // len(load))
         cargo = []
         for group in groups:
-            rows = float(self._load[group])
+            rows = load[group]
             at = float(first.get(group, "inf"))
             cargo.append(Cargo(group, size, int(rows), at, at, copy_s=size / _BYTES_PER_S, work_s=rows / _ROWS_PER_S))
         return cargo
 
-    def _prepare(self, current: Reconfiguration) -> list[Lane]:
+    def _prepare(self, current: Reconfiguration) -> Travel:
         """Make the layout to come: now and not when it is needed, as on a cluster it takes Spark jobs."""
         plan = current._machine.plan
         ready = self.planner.rerouted(plan.after)
@@ -311,12 +333,7 @@ class Reconfigurer:
         with self._changed:
             self._next[plan.after.instances] = ready
             self._step(current, replace(current._machine, plan=plan).on_prepared())
-        lanes: dict[tuple[str, str], list[int]] = {}
-        # Not only what changes its instance: an instance of a new layout may be on another host than before.
-        for group, (old, new) in enumerate(zip(plan.before.owner, plan.after.owner, strict=True)) if before else ():
-            if before[old].host != after[new].host:
-                lanes.setdefault((before[old].location or "", after[new].location or ""), []).append(group)
-        return [Lane(source, target, tuple(groups)) for (source, target), groups in lanes.items()]
+        return travel_of(plan, before, after)
 
     def _places(self, ready: Planner) -> tuple[dict[int, Place], dict[int, Place]]:
         """Find where instances are and will be; wait until there is a state host at each of these places."""
@@ -330,7 +347,7 @@ class Reconfigurer:
             # It takes a second or two, and asking takes slots that epochs want.
             time.sleep(0.5)
 
-    def _copy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
+    def _copy(self, current: Reconfiguration, lanes: Sequence[Lane]) -> None:
         """Have every target bring in what comes to it, until at most one epoch is missing."""
         with ThreadPoolExecutor(max(1, len(lanes)), thread_name_prefix="ferryman-copy") as threads:
             for carried in [threads.submit(self._carry, current, lane) for lane in lanes]:
@@ -363,20 +380,25 @@ class Reconfigurer:
 
         return client.bring(target, self._find.token, Bring(self._tables(), groups, self._epoch, peer), _COPY_S)
 
-    def _tidy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
+    def _tidy(self, current: Reconfiguration, travel: Travel) -> None:
         """Forget what is of no use any more: the old mains of what has moved, the new ones of what has not."""
         from ferryman._serve import client
         from ferryman._serve.wire import Drop
 
+        done = current._machine.phase is Phase.DONE
         released = {move.group for move in current._machine.to_release()}
-        for lane in lanes:
-            gone = tuple(group for group in lane.groups if group in released)
-            kept = tuple(group for group in lane.groups if group not in released)
-            for location, groups in ((lane.source, gone), (lane.target, kept)):
-                # A host that is gone has forgotten already.
-                with contextlib.suppress(PeerFailed):
-                    if groups:
-                        client.drop(location, self._find.token, Drop(self._tables(), groups))
+        # Pins change with the last step, so what has pinned keys is still needed where it was.
+        released -= set(current._machine.plan.before.workers())
+        useless = [
+            (location, [one for one in groups if done or one in released]) for location, groups in travel.left.items()
+        ]
+        if not done:
+            useless += [(lane.target, [one for one in lane.groups if one not in released]) for lane in travel.lanes]
+        for location, groups in useless:
+            # A host that is gone has forgotten already.
+            with contextlib.suppress(PeerFailed):
+                if groups:
+                    client.drop(location, self._find.token, Drop(self._tables(), tuple(groups)))
 
     def _tables(self) -> dict[str, str]:
         return {table.name: table.backend for node in self.planner.nodes.values() for table in node.stream.spec.kept}
