@@ -86,7 +86,8 @@ class Heat:
         self._keys = {hash: rows for hash, rows in keys.items() if rows > total * _LEAST}
         self._shown = {hash: shown[hash] for hash in self._keys}
         fair = total / table.instances
-        hot = {hash for hash, rows in self._keys.items() if rows >= fair * _HOT}
+        now = {one["hash"] for receipt in receipts for one in receipt["heavy"]}
+        hot = {hash for hash, rows in self._keys.items() if rows >= fair * _HOT and hash in now}
         self._hot_for = {hash: self._hot_for.get(hash, 0) + 1 for hash in hot}
         cool = {pin.hash for pin in table.pins if pin.hot and self._keys.get(pin.hash, 0.0) < fair * _COOL}
         self._cool_for = {hash: self._cool_for.get(hash, 0) + 1 for hash in cool}
@@ -106,17 +107,15 @@ class Heat:
 
     def hot_keys(self, table: RoutingTable) -> list[HotKey]:
         """List the keys that are hot now, and those that are pinned because they were; the hottest first."""
-        total = self._groups.sum()
-        pinned = table.pinned
-        shown = {**{pin.hash: pin.key for pin in table.pins if pin.hot}, **self._shown}
-        return sorted(
-            (
-                HotKey(shown[hash], rows / self._weight, rows / total, table.owner_of(hash), hash in pinned)
-                for hash, rows in ((hash, self._keys.get(hash, 0.0)) for hash in shown)
-                if total and (rows >= total / table.instances * _HOT or hash in pinned)
-            ),
-            key=lambda one: -one.rows,
-        )
+        total, keys = float(self._groups.sum()), self._keys
+        kept = {pin.hash: pin.key for pin in table.pins if pin.hot}
+        found = []
+        for hash, key in {**kept, **self._shown}.items():
+            rows = keys.get(hash, 0.0)
+            if total and (rows >= total / table.instances * _HOT or hash in kept):
+                where = table.owner_of(hash)
+                found.append(HotKey(key, rows / self._weight, rows / total, where, hash in table.pinned))
+        return sorted(found, key=lambda one: -one.rows)
 
     def wish(self, table: RoutingTable) -> tuple[str, RoutingTable] | None:
         """Say what should become of hot and of cooled keys: a name for it and the table to come; None for nothing."""
