@@ -59,7 +59,6 @@ class Remind(Operator):
     """Set a timer with every row, in event time; a timer says how many rows there were."""
 
     n = Value(int, 0)
-    event_time = "event_time"
     by_event_time = True
     output = "key string, at long, n long"
 
