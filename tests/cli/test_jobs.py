@@ -63,13 +63,24 @@ def test_a_job_is_listed_looked_at_and_changed(job, place):
     assert job.instances == 4
     assert "done" in run("move", "0,1", "--to", "3", "--job", "counting", "--strategy", "push")
     assert job._runner.latest.routing.owner[:2] == (3, 3)
-    assert [one["kind"] for one in json.loads(run("history", "--json"))] == ["rescale", "move"]
+    assert "no key is pinned" in run("pins")
+    assert "no key is hot" in run("hot-keys")
+    to = str((job._runner.latest.routing.owner[job.group_of("s-1")] + 1) % 4)
+    assert "0 key groups and 1 single keys move" in run("plan", "--key", "s-1", "--to", to)
+    assert "keys 's-1'" in run("move", "--key", "s-1", "--to", to)
+    assert run("pins") == f"s-1: instance {to}\n"
+    assert json.loads(run("hot-keys", "--json")) == []
+    assert "done" in run("unpin")
+    kinds = [one["kind"] for one in json.loads(run("history", "--json"))]
+    assert kinds == ["rescale", "move", "move", "unpin"]
     assert "no change is under way" in run("abort")
 
 
 def test_what_the_job_refuses_is_refused_here_too(job):
     assert "from 1 to 16" in run("rescale", "99", code=1)
     assert "INVALID_PLAN" in run("move", "77", "--to", "0", code=1)
+    assert "does not exist" in run("move", "--key", "nobody", "--to", "0", code=1)
+    assert "give groups or keys" in run("move", "--to", "0", code=1)
     assert "give one of" in run("rescale", "3", "--strategy", "teleport", code=1)
     assert "counting" in run("rescale", "3", "--job", "another", code=1)
     assert job.instances == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fleet
 
 import ferryman
+from ferryman.errors import InvalidPlan
 
 
 def main(checkpoint: str, out: str, rows: str, per_epoch: str, instances: str, master: str) -> None:
@@ -19,6 +21,16 @@ def main(checkpoint: str, out: str, rows: str, per_epoch: str, instances: str, m
     job = fleet.start(
         spark, checkpoint, out, rows=int(rows), per_epoch=int(per_epoch), instances=int(instances), **options
     )
+    if os.environ.get("FLEET_PIN"):
+        # To and fro, as long as rows come: whenever it is killed, a key is on its way or pinned.
+        key = os.environ["FLEET_PIN"]
+        job.wait_for(lambda: job.epoch >= 1)
+        home = job._runner.changes.table.owner[job.group_of(key)]
+        while job.active:
+            pinned = key in {pin.key for pin in job.pins()}
+            with contextlib.suppress(InvalidPlan):
+                change = job.move(keys=key, to=home if pinned else 1 - home)
+                job.wait_for(lambda one=change: one.over)
     job.wait()
     print(f"done at epoch {job.epoch}", flush=True)
     spark.stop()

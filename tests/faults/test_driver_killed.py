@@ -97,3 +97,20 @@ def test_a_driver_killed_at_random_moments_changes_nothing(spark, tmp_path):
     output = end(process)
     assert process.returncode == 0, output
     assert fleet.found(spark, str(checkpoint), str(out)) == fleet.expected(rows)
+
+
+def test_a_driver_killed_while_keys_are_pinned_and_unpinned_changes_nothing(spark, tmp_path):
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    rows, per_epoch = 1600, 40
+    for key, name in (("s-0", "after-sink"), ("s-1", "before-manifest"), ("s-2", "after-manifest")):
+        process = drive(checkpoint, out, rows, per_epoch, FLEET_PIN=key, FERRYMAN_FAULT=f"{name}:6")
+        output = end(process)
+        assert process.returncode == -signal.SIGKILL, f"{name} was not reached:\n{output}"
+    process = drive(checkpoint, out, rows, per_epoch)
+    output = end(process)
+    assert process.returncode == 0, output
+    assert fleet.found(spark, str(checkpoint), str(out)) == fleet.expected(rows)
+    log = Checkpoint(directory(str(checkpoint)))
+    assert not verify(log).faults
+    routing = log.latest().routing
+    assert routing.version > 2, "no key was ever pinned"

@@ -28,7 +28,7 @@ from ferryman._log.compare import same_state
 from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot
 from ferryman._log.verify import Report, verify
-from ferryman._model.records import DeltaRef, JobCard, RoutingTable
+from ferryman._model.records import DeltaRef, JobCard, Pin, RoutingTable
 
 
 @pytest.fixture
@@ -116,6 +116,19 @@ def test_a_routing_table_of_another_number_of_groups_is_found(log: WrittenLog) -
     report = rewritten(log, delta_of({key_of_instance(log, 0): 1}), routing=RoutingTable.even(2, 16, 2))
 
     assert only_fault(report) == "has a routing table of 16 key groups, and the job has 8"
+
+
+@pytest.mark.parametrize(
+    ("pins", "what"),
+    [
+        ((Pin(3, 2, "k"),), "pins a key to an instance beyond its 2"),
+        ((Pin(3, 0, "k"), Pin(3, 1, "k")), "pins one key twice"),
+    ],
+)
+def test_pins_that_cannot_be_are_found(log: WrittenLog, pins: tuple[Pin, ...], what: str) -> None:
+    routing = dataclasses.replace(RoutingTable.even(2, 8, 2), pins=pins)
+
+    assert only_fault(rewritten(log, delta_of({key_of_instance(log, 0): 1}), routing=routing)) == what
 
 
 def test_a_gap_before_the_newest_manifest_is_found(log: WrittenLog) -> None:

@@ -174,7 +174,7 @@ def test_particular_groups_move_and_the_plan_says_so_before(endless):
 
 def test_a_rebalance_goes_by_the_rows_of_late(endless):
     # All that is busy on one instance: the worst there can be.
-    busy = [group for group, rows in enumerate(endless._runner.changes.load) if rows]
+    busy = [group for group, rows in enumerate(endless._runner.changes.load.groups) if rows]
     assert endless.move([group for group in busy if endless._runner.latest.routing.owner[group] == 0], to=1).wait(60)
     before = endless.plan()
     assert before.load[0] == pytest.approx(1.0)

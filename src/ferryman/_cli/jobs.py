@@ -1,4 +1,4 @@
-"""`ferryman jobs|plan|rescale|move|rebalance|abort|history`: change a job that runs, from the shell."""
+"""Change a job that runs, from the shell: `ferryman jobs`, `plan`, `rescale`, `move` and the like."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from ferryman._model.errors import InvalidConfiguration
 Name = Annotated[str | None, typer.Argument(help="The job's name; may be left out where only one runs.")]
 Job = Annotated[str | None, typer.Option("--job", help="The job's name; may be left out where only one runs.")]
 Strategy = Annotated[str, typer.Option(help="How state moves; see docs/reconfiguration.md.")]
+Keys = Annotated[
+    list[str] | None, typer.Option("--key", help="A key, any number of times; of several columns: '[\"a\", 1]'.")
+]
+Operator = Annotated[str | None, typer.Option(help="Whose keys they are, if several operators have such keys.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Wait = Annotated[float, typer.Option(help="Seconds to wait for the end; 0 to return at once.")]
 
@@ -59,11 +63,13 @@ def plan(
     job: Name = None,
     instances: Annotated[int | None, typer.Option(help="As for rescale.")] = None,
     groups: Annotated[str | None, typer.Option(help="As for move, comma-separated.")] = None,
+    key: Keys = None,
     to: Annotated[int | None, typer.Option(help="As for move.")] = None,
+    operator: Operator = None,
     json: Json = False,
 ) -> None:
     """Say what a rescale, a move, or (with neither) a rebalance would do, and do nothing."""
-    found = _ask(job, "plan", instances=instances, groups=_groups(groups), to=to)
+    found = _ask(job, "plan", instances=instances, groups=_groups(groups), keys=key, to=to, operator=operator)
     typer.echo(jsons.dumps(found, indent=2) if json else found["text"])
 
 
@@ -78,14 +84,27 @@ def rescale(
 
 
 def move(
-    groups: Annotated[str, typer.Argument(help="Key groups, comma-separated.")],
     to: Annotated[int, typer.Option(help="The instance they go to.")],
+    groups: Annotated[str | None, typer.Argument(help="Key groups, comma-separated.")] = None,
+    key: Keys = None,
+    operator: Operator = None,
     job: Job = None,
     strategy: Strategy = "live",
     wait: Wait = 600,
 ) -> None:
-    """Give key groups of a running job to an instance."""
-    _change(job, "move", wait, groups=_groups(groups), to=to, strategy=strategy)
+    """Give key groups, or single keys, of a running job to an instance."""
+    _change(job, "move", wait, groups=_groups(groups), keys=key, to=to, operator=operator, strategy=strategy)
+
+
+def unpin(
+    key: Keys = None,
+    operator: Operator = None,
+    job: Job = None,
+    strategy: Strategy = "live",
+    wait: Wait = 600,
+) -> None:
+    """Have keys go back to the instances that own their groups; without --key, all that are pinned."""
+    _change(job, "unpin", wait, keys=key, operator=operator, strategy=strategy)
 
 
 def rebalance(job: Name = None, strategy: Strategy = "live", wait: Wait = 600) -> None:
@@ -108,6 +127,31 @@ def history(job: Name = None, json: Json = False) -> None:
         typer.echo(_line(one))
     if not found:
         typer.echo("nothing was changed since the job started")
+
+
+def pins(job: Name = None, json: Json = False) -> None:
+    """List the keys of a running job that are pinned to an instance."""
+    found = _ask(job, "pins")
+    if json:
+        typer.echo(jsons.dumps(found, indent=2))
+        return
+    for one in found:
+        typer.echo(f"{one['key']}: instance {one['instance']}{', as it is hot' if one['hot'] else ''}")
+    if not found:
+        typer.echo("no key is pinned")
+
+
+def hot_keys(job: Name = None, json: Json = False) -> None:
+    """List the keys of a running job that have so many rows that they decide how full their instance is."""
+    found = _ask(job, "hot_keys")
+    if json:
+        typer.echo(jsons.dumps(found, indent=2))
+        return
+    for one in found:
+        where = f"{'pinned to' if one['pinned'] else 'on'} instance {one['instance']}"
+        typer.echo(f"{one['key']}: {one['share']:.0%} of the rows, {one['rows']:,.0f} an epoch, {where}")
+    if not found:
+        typer.echo("no key is hot")
 
 
 def _groups(text: str | None) -> list[int] | None:
@@ -133,10 +177,12 @@ def _line(one: dict[str, Any]) -> str:
     why = f" ({one['reason']})" if one["reason"] else ""
     before, after = one["instances"]
     what = f"{before} -> {after} instances" if before != after else f"{after} instances"
+    if one["keys"]:
+        what += f", keys {', '.join(map(repr, one['keys']))}"
     return (
         f"{at} UTC  {one['kind']}, {one['strategy']}: {what}, {one['moves']} key groups, "
         f"{one['moved_bytes']:,} bytes between hosts: {one['phase']}{took}{why}"
     )
 
 
-COMMANDS = (jobs, plan, rescale, move, rebalance, abort, history)
+COMMANDS = (jobs, plan, rescale, move, unpin, rebalance, abort, history, pins, hot_keys)

@@ -44,7 +44,7 @@ def advance(
     ----------
     newest
         The deltas of epoch `to` that can hold these groups, if the caller knows them: the common case
-        then reads one file and no manifest.
+        then reads one file, or one of each instance that owns keys of these groups, and no manifest.
     """
     at = store.epochs()[groups]
     behind = at != to
@@ -125,7 +125,8 @@ def _apply_chain(store: Store, checkpoint: Checkpoint, table: Columns, groups: G
     held: list[pa.Table] = []
     for epoch in range(after + 1, to + 1):
         manifest = checkpoint.own_manifest(epoch)
-        owners = np.unique(np.asarray(manifest.routing.owner)[groups])
+        owners = set(np.asarray(manifest.routing.owner)[groups].tolist())
+        owners.update(*(some for group, some in manifest.routing.workers().items() if group in groups))
         for ref in manifest.tables.get(table.name, ()):
             if ref.instance in owners:
                 held.append(of_groups(table.read(checkpoint, ref), groups, table.groups))

@@ -17,6 +17,7 @@ from ferryman._log.checkpoint import Checkpoint, evolution_of, schemas_of
 from ferryman._log.fold import GROUPS_KEY, keys_of
 from ferryman._model.errors import FerrymanError, MissingDelta
 from ferryman._model.records import DeltaRef, RoutingTable, SnapshotFile, TableCard
+from ferryman._routing.owners import routed
 from ferryman._state.keys import KeySchema, distinct
 from ferryman._state.store.contract import DELETED, HASH, delta_schema, part_schema
 
@@ -82,7 +83,7 @@ def examine_delta(
         if columns is None or routing is None:
             return None
         groups = _examine_rows(rows, columns.deltas, columns)
-        owners = np.array(routing.owner)[groups]
+        owners = routed(rows.column(HASH).to_numpy(), np.array(routing.owner), routing.pinned)
         foreign = np.unique(groups[owners != ref.instance])
         if len(foreign):
             raise Unsound(

@@ -191,6 +191,10 @@ def _nonsense(manifest: Manifest, epoch: int, batch: int, card: JobCard | None) 
         return f"covers Spark's micro-batch {manifest.batch}, but an earlier epoch covers {batch}"
     if not all(0 <= owner < routing.instances for owner in routing.owner):
         return f"has a routing table that names instances beyond its {routing.instances}"
+    if not all(0 <= pin.instance < routing.instances for pin in routing.pins):
+        return f"pins a key to an instance beyond its {routing.instances}"
+    if len(routing.pinned) != len(routing.pins):
+        return "pins one key twice"
     for table, refs in manifest.tables.items():
         instances = [ref.instance for ref in refs]
         if len(set(instances)) != len(instances):

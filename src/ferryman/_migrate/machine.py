@@ -232,7 +232,7 @@ class Migration:
         return frozenset(move.group for move in self._moving()) - self.arrived
 
     def _with_step(self) -> RoutingTable:
-        """Give the table after the step under way; after the last it is the plan's own."""
+        """Give the table after the step under way; after the last it is the plan's own, and only then pins change."""
         last = self.step + 1 == len(self.plan.steps)
         if last:
             return replace(self.plan.after, version=self.table.version + 1)
@@ -241,4 +241,4 @@ class Migration:
             owner[move.group] = move.target
         # Between two numbers of instances there are as many as in the larger.
         instances = max(self.plan.before.instances, self.plan.after.instances)
-        return RoutingTable(self.table.version + 1, instances, tuple(owner))
+        return RoutingTable(self.table.version + 1, instances, tuple(owner), self.table.pins)

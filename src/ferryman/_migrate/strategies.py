@@ -61,7 +61,7 @@ def strategy(name: str) -> Strategy:
 
 
 def steps_of(moves: Iterable[Move], strategy: Strategy) -> tuple[tuple[Move, ...], ...]:
-    """Divide moves into the steps of a strategy.
+    """Divide moves into the steps of a strategy; where there are several, keys move with the last.
 
     Examples
     --------
@@ -69,9 +69,10 @@ def steps_of(moves: Iterable[Move], strategy: Strategy) -> tuple[tuple[Move, ...
     >>> [[move.group for move in step] for step in steps_of(some, STRATEGIES["batched"])]
     [[0, 2], [1]]
     """
-    left = list(moves)
     if strategy.steps == "all":
-        return (tuple(left),)
+        # A key that goes where its group is has all its state there.
+        return (tuple(move for move in moves if not move.key or move.pins),)
+    left = [move for move in moves if not move.key]
     if strategy.steps == "one":
         return tuple((move,) for move in left)
     steps = []

@@ -29,11 +29,47 @@ class OperatorRecord:
     keys: int
     output: int
     late: int = 0
+    heaviest: int = 0  # rows of the key that had most, where that is a considerable part of all
+
+
+@dataclass(frozen=True, order=True)
+class Pin:
+    """Route one key to an instance, wherever its key group is.
+
+    Attributes
+    ----------
+    hash
+        Spark's hash of the key.
+    instance
+        Who owns it.
+    key
+        The key as people read it.
+    hot
+        Whether it was pinned because it was hot, and is to go back when it is not.
+    """
+
+    hash: int
+    instance: int
+    key: str
+    hot: bool = False
 
 
 @dataclass(frozen=True)
 class RoutingTable:
-    """Map every key group to an instance; a changed map has a new version.
+    """Map every key group to an instance, and pinned keys to theirs; a changed map has a new version.
+
+    State is kept by key group all the same: whoever owns a key of a group has the whole group in its home.
+
+    Attributes
+    ----------
+    version
+        Grows with every change.
+    instances
+        How many there are.
+    owner
+        The instance of each key group.
+    pins
+        The keys that are not where their group is, in the order of their hashes.
 
     Examples
     --------
@@ -47,6 +83,7 @@ class RoutingTable:
     version: int
     instances: int
     owner: tuple[int, ...]
+    pins: tuple[Pin, ...] = ()
 
     @classmethod
     def even(cls, version: int, groups: int, instances: int) -> RoutingTable:
@@ -61,13 +98,44 @@ class RoutingTable:
                 runs[-1][1] += 1
             else:
                 runs.append([owner, 1])
-        return {"version": self.version, "instances": self.instances, "runs": runs}
+        raw: dict[str, Any] = {"version": self.version, "instances": self.instances, "runs": runs}
+        if self.pins:
+            raw["pins"] = [asdict(pin) for pin in self.pins]
+        return raw
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> RoutingTable:
         """Read a table back from JSON."""
         owner = tuple(instance for instance, length in raw["runs"] for _ in range(length))
-        return cls(raw["version"], raw["instances"], owner)
+        pins = tuple(sorted(Pin(**one) for one in raw.get("pins", ())))
+        return cls(raw["version"], raw["instances"], owner, pins)
+
+    @property
+    def pinned(self) -> dict[int, int]:
+        """Give the instance of every pinned key, by its hash."""
+        return {pin.hash: pin.instance for pin in self.pins}
+
+    def group(self, hash: int) -> int:
+        """Give the key group of a key."""
+        return hash % len(self.owner)
+
+    def owner_of(self, hash: int) -> int:
+        """Give the instance that owns a key."""
+        return self.pinned.get(hash, self.owner[self.group(hash)])
+
+    def workers(self) -> dict[int, frozenset[int]]:
+        """Give, for every group that has pinned keys, the instances that own keys of it; its other keys' comes too.
+
+        Examples
+        --------
+        >>> RoutingTable(1, 3, (0, 1), (Pin(4, 2, "k"),)).workers()
+        {0: frozenset({0, 2})}
+        """
+        found: dict[int, frozenset[int]] = {}
+        for pin in self.pins:
+            group = self.group(pin.hash)
+            found[group] = found.get(group, frozenset({self.owner[group]})) | {pin.instance}
+        return found
 
 
 @dataclass(frozen=True)

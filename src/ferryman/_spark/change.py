@@ -20,7 +20,7 @@ class Preview:
     instances
         How many instances there are, and how many there would be.
     moves
-        The key groups that would move.
+        The key groups, and the single keys, that would move.
     bytes
         About how much state that is, as it lies in the checkpoint.
     load
@@ -36,7 +36,9 @@ class Preview:
         before, after = self.instances
         head = f"{before} instances" if before == after else f"{before} -> {after} instances"
         fullest = f"the fullest instance gets {self.load[0]:.0%} of the rows now, {self.load[1]:.0%} then"
-        return f"{head}: {len(self.moves)} key groups move, about {self.bytes:,} bytes of state; {fullest}"
+        keys = sum(bool(move.key) for move in self.moves)
+        what = f"{len(self.moves) - keys} key groups" + (f" and {keys} single keys" if keys else "")
+        return f"{head}: {what} move, about {self.bytes:,} bytes of state; {fullest}"
 
 
 @dataclass
@@ -87,7 +89,8 @@ class Reconfiguration:
             "phase": self.phase,
             "reason": self.reason,
             "instances": list(self.preview.instances),
-            "moves": len(self.preview.moves),
+            "moves": sum(not move.key for move in self.preview.moves),
+            "keys": [move.key for move in self.preview.moves if move.key],
             "bytes": self.preview.bytes,
             "moved_bytes": self.moved_bytes,
             "requested_ms": self.requested_ms,

@@ -6,10 +6,12 @@ import contextlib
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ferryman._spark.change import Reconfiguration
+from ferryman._spark.changing import TypedKeys
 
 if TYPE_CHECKING:
     from ferryman._serve.control import Control
@@ -30,7 +32,18 @@ class Controlled:
         self._job = job
         self._host: Control | None = None
         self._file: Path | None = None
-        requests = (self.status, self.plan, self.rescale, self.move, self.rebalance, self.abort, self.history)
+        requests = (
+            self.status,
+            self.plan,
+            self.rescale,
+            self.move,
+            self.unpin,
+            self.rebalance,
+            self.abort,
+            self.history,
+            self.pins,
+            self.hot_keys,
+        )
         try:
             self._host = Control({one.__name__: one for one in requests})
             checkpoint = job._runner.checkpoint.directory.uri
@@ -57,7 +70,13 @@ class Controlled:
 
     def plan(self, request: Request) -> dict[str, Any]:
         """Say what a change would do."""
-        found = self._job.plan(request.get("instances"), groups=request.get("groups"), to=request.get("to"))
+        found = self._job.plan(
+            request.get("instances"),
+            groups=request.get("groups"),
+            keys=_typed(request),
+            to=request.get("to"),
+            operator=request.get("operator"),
+        )
         return {
             "instances": list(found.instances),
             "moves": [vars(one) for one in found.moves],
@@ -71,8 +90,20 @@ class Controlled:
         return _waited(self._job.rescale(request["instances"], strategy=request["strategy"]), request)
 
     def move(self, request: Request) -> dict[str, Any]:
-        """Give key groups to an instance."""
-        return _waited(self._job.move(request["groups"], request["to"], strategy=request["strategy"]), request)
+        """Give key groups, or single keys, to an instance."""
+        change = self._job.move(
+            request.get("groups"),
+            request["to"],
+            keys=_typed(request),
+            operator=request.get("operator"),
+            strategy=request["strategy"],
+        )
+        return _waited(change, request)
+
+    def unpin(self, request: Request) -> dict[str, Any]:
+        """Have keys go back to where their groups are."""
+        change = self._job.unpin(_typed(request), operator=request.get("operator"), strategy=request["strategy"])
+        return _waited(change, request)
 
     def rebalance(self, request: Request) -> dict[str, Any]:
         """Even out the load."""
@@ -89,6 +120,18 @@ class Controlled:
     def history(self, request: Request) -> list[dict[str, Any]]:
         """List the changes of this run."""
         return [one.facts() for one in self._job.history()]
+
+    def pins(self, request: Request) -> list[dict[str, Any]]:
+        """List the pinned keys."""
+        return [asdict(one) for one in self._job.pins()]
+
+    def hot_keys(self, request: Request) -> list[dict[str, Any]]:
+        """List the hot keys."""
+        return [asdict(one) for one in self._job.hot_keys()]
+
+
+def _typed(request: Request) -> TypedKeys | None:
+    return TypedKeys(request["keys"]) if request.get("keys") else None
 
 
 def _waited(change: Reconfiguration, request: Request) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from ferryman._model.errors import PinningLost
 from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._spark.broadcast import BroadcastTable
-from ferryman._spark.combine import WORTH_RATIO, WORTH_ROWS
+from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.plan import EPOCH_CONF, Planner
 from ferryman._spark.reconfigure import Reconfigurer
 from ferryman._spark.stream import Output
@@ -70,6 +70,7 @@ class EpochRunner:
         *,
         fsync: bool,
         home: str | None,
+        isolate: bool = False,
     ) -> None:
         self.checkpoint = checkpoint
         self.latest = checkpoint.latest()
@@ -83,7 +84,7 @@ class EpochRunner:
         self._prepared = False
         self._held: frozenset[int] = frozenset()
         self.run_id = uuid.uuid4().hex
-        self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest)
+        self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest, isolate=isolate)
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,
@@ -270,6 +271,7 @@ class EpochRunner:
                 self.latest is None or name not in self.latest.operators,
                 self._held,
                 self.latest.held.get(name, ()) if self.latest else (),
+                routing.pinned,
             )
             for name, node in self._planner.nodes.items()
         }
@@ -303,7 +305,7 @@ class EpochRunner:
             name
             for name, one in records.items()
             if one.rows >= WORTH_ROWS
-            and one.rows >= WORTH_RATIO * one.keys
+            and (one.rows >= WORTH_RATIO * one.keys or one.heaviest >= WORTH_PART * one.rows)
             and name in self._planner.nodes
             and self._planner.nodes[name].packed_combined is not None
         }
@@ -358,11 +360,11 @@ class EpochRunner:
             for table in node.stream.spec.kept:
                 written = (one["deltas"].get(table.name) for one in mine)
                 tables[table.name] = tuple(DeltaRef(**ref) for ref in written if ref)
-            rows = sum(one["rows"] for one in mine)
-            if name in combine:
-                rows = sum(one["rows"] for one in combined.values() if one["operator"] == name)
+            # Who made partials saw the rows themselves.
+            saw = [one for one in combined.values() if one["operator"] == name] if name in combine else mine
+            rows = sum(one["rows"] for one in saw)
             keys, output, late = (sum(one[what] for one in mine) for what in ("keys", "output", "late"))
-            records[name] = OperatorRecord(rows, keys, output, late)
+            records[name] = OperatorRecord(rows, keys, output, late, _heaviest(saw))
         return records, tables, list(receipts.values())
 
     def _tell_sinks(self, manifest: Manifest) -> None:
@@ -399,6 +401,15 @@ def _hosts(operator: str, receipts: list[dict[str, Any]]) -> list[str]:
     """Give the host of every instance of an operator."""
     by_instance = {one["instance"]: str(one["host"]) for one in receipts if one["operator"] == operator}
     return [by_instance[instance] for instance in sorted(by_instance)]
+
+
+def _heaviest(receipts: list[dict[str, Any]]) -> int:
+    """Give the rows of the heaviest key that tasks of an epoch saw."""
+    rows: dict[int, int] = {}
+    for receipt in receipts:
+        for one in receipt["heavy"]:
+            rows[one["hash"]] = rows.get(one["hash"], 0) + one["rows"]
+    return max(rows.values(), default=0)
 
 
 def _operators_above(stream: Any) -> bool:

@@ -61,6 +61,9 @@ class Ferry:
     store
         Where main copies are kept: "lmdb", or "rocksdb" for state larger than memory. If left out, each table is kept
         where it is fastest.
+    hot_keys
+        "isolate" pins a key that stays hot and moves other keys off its instance, and takes that back when it has
+        cooled; "report", the default, moves nothing by itself. `job.hot_keys` tells of them either way.
 
     Examples
     --------
@@ -80,6 +83,7 @@ class Ferry:
         home: str | os.PathLike[str] | None = None,
         fsync: bool = False,
         store: str | None = None,
+        hot_keys: str = "report",
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
@@ -102,6 +106,8 @@ class Ferry:
             faults.append(f"home={home!r}: give a local directory, or leave it out")
         if store not in (None, "lmdb", "rocksdb"):
             faults.append(f"store={store!r}: give 'lmdb' or 'rocksdb', or leave it out")
+        if hot_keys not in ("report", "isolate"):
+            faults.append(f"hot_keys={hot_keys!r}: give 'report' or 'isolate'")
         if not isinstance(fsync, bool):
             faults.append(f"fsync={fsync!r}: give True or False")
         if faults:
@@ -114,6 +120,7 @@ class Ferry:
         self._home = None if home is None else os.fspath(home)
         self._fsync = fsync
         self._store = store
+        self._isolate = hot_keys == "isolate"
 
     def stream(self, frame: DataFrame) -> Stream:
         """Begin with any streaming DataFrame."""
@@ -177,7 +184,9 @@ class Ferry:
                 if self._store is not None:
                     stream.keep_in(self._store)
                 planner.add(stream)
-            runner = EpochRunner(checkpoint, card, planner, outputs, fsync=self._fsync, home=self._home)
+            runner = EpochRunner(
+                checkpoint, card, planner, outputs, fsync=self._fsync, home=self._home, isolate=self._isolate
+            )
             background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)
             return Job(
                 name,

@@ -45,13 +45,13 @@ def forget_earlier_runs(place: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(place: Path, operator: str, instance: int) -> Iterator[None]:
-    """Keep two attempts of one instance apart while they read a home.
+def alone(place: Path, operator: str, who: int | str) -> Iterator[None]:
+    """Keep two attempts of one instance apart while they read a home; or two instances that share a key group.
 
     One of them may have to rebuild the main copies; the other must not read them meanwhile.
     """
     place.mkdir(parents=True, exist_ok=True)
-    fd = os.open(place / f"{operator}-{instance}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(place / f"{operator}-{who}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -22,14 +22,11 @@ from ferryman._model.errors import (
     CheckpointUnwritable,
     FerrymanError,
     InvalidConfiguration,
-    InvalidPlan,
     JobFailed,
     from_text,
 )
-from ferryman._model.records import RoutingTable
-from ferryman._routing.planning import moved, rebalanced, rescaled
 from ferryman._spark.background import Background
-from ferryman._spark.change import Preview, Reconfiguration
+from ferryman._spark.changing import Changing
 from ferryman._spark.controlled import Controlled
 from ferryman._spark.epoch import EpochProgress, EpochRunner
 from ferryman._spark.home import home
@@ -47,14 +44,11 @@ _LONGEST_S = 60.0
 _MOST_LAST_EPOCHS = 100
 
 
-_Choice = Callable[[RoutingTable, list[float]], RoutingTable]
-
-
 class _Stopping(Exception):
     """Ends Spark's query from inside: raised instead of an epoch when the job is to stop."""
 
 
-class Job:
+class Job(Changing):
     """One Structured Streaming query under Ferryman; `Ferry.start` makes it."""
 
     def __init__(
@@ -262,80 +256,7 @@ class Job:
         """Look into an operator's state as of the newest committed epoch."""
         return StateView(self._spark, self._runner.checkpoint, operator, self.epoch)
 
-    # -- reconfiguration ---------------------------------------------------------------------------
-
-    def rescale(self, instances: int, *, strategy: str = "live") -> Reconfiguration:
-        """Change the number of instances while the stream flows.
-
-        The new layout is prepared in the background; the epoch after that is the first to use it. Only as many key
-        groups move as an even spread needs, by the rows that each had of late.
-
-        Parameters
-        ----------
-        instances
-            How many there are to be.
-        strategy
-            How state moves: "live", or one of the protocols it is compared with, see docs/reconfiguration.md.
-
-        Examples
-        --------
-        >>> job.rescale(8).wait()  # doctest: +SKIP
-        True
-        """
-        return self._request("rescale", self._to_instances(instances), strategy)
-
-    def move(self, groups: int | Iterable[int], to: int, *, strategy: str = "live") -> Reconfiguration:
-        """Give key groups to an instance while the stream flows."""
-        return self._request("move", _to_instance(groups, to), strategy)
-
-    def rebalance(self, *, strategy: str = "live") -> Reconfiguration:
-        """Even out the load of the instances while the stream flows, by the rows that each key group had of late."""
-        return self._request("rebalance", _to_balance, strategy)
-
-    def plan(
-        self, instances: int | None = None, *, groups: int | Iterable[int] | None = None, to: int | None = None
-    ) -> Preview:
-        """Say what a change would take, and change nothing.
-
-        Parameters
-        ----------
-        instances
-            As for `rescale`.
-        groups, to
-            As for `move`. With nothing given, as for `rebalance`.
-        """
-        if (groups is None) != (to is None) or (instances is not None and groups is not None):
-            raise InvalidPlan("give instances, or groups and to, or nothing for a rebalance.")
-        choose: _Choice = _to_balance
-        if instances is not None:
-            choose = self._to_instances(instances)
-        elif groups is not None and to is not None:
-            choose = _to_instance(groups, to)
-        changes = self._runner.changes
-        return changes.preview(choose(changes.table, changes.load))
-
-    def abort(self) -> None:
-        """Give up the reconfiguration under way, if one is; what is committed stays."""
-        self._runner.changes.abort("asked to")
-
-    def history(self) -> list[Reconfiguration]:
-        """List the reconfigurations of this run, oldest first."""
-        return self._runner.changes.history()
-
-    @property
-    def instances(self) -> int:
-        """Give the number of instances of the newest committed epoch."""
-        return self._runner.changes.table.instances
-
-    def _request(self, kind: str, choose: _Choice, strategy: str) -> Reconfiguration:
-        if self._stopping or not self.active:
-            raise InvalidPlan(f"job {self.name!r} is stopping, so nothing can be moved. Start it again first.")
-        return self._runner.changes.request(kind, choose, strategy)
-
-    def _to_instances(self, instances: int) -> _Choice:
-        if not isinstance(instances, int) or isinstance(instances, bool):
-            raise InvalidPlan(f"instances={instances!r}: give a whole number.")
-        return lambda table, load: rescaled(table, instances, load)
+    # -- stopping ----------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """End after the epoch under way, quietly.
@@ -416,18 +337,6 @@ class Job:
         )
         refused.__cause__ = error
         return refused
-
-
-def _to_instance(groups: int | Iterable[int], to: int) -> _Choice:
-    chosen = {int(one): int(to) for one in ([groups] if isinstance(groups, int) else groups)}
-    return lambda table, load: moved(table, chosen)
-
-
-def _to_balance(table: RoutingTable, load: list[float]) -> RoutingTable:
-    after = rebalanced(table, load)
-    if after is table:
-        raise InvalidPlan("nothing moves: the load of the instances is even already.")
-    return after
 
 
 def as_ferryman(error: BaseException, job: str) -> BaseException:

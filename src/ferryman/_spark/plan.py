@@ -103,6 +103,7 @@ class Planner:
         self.tokens = tokens(self.routing.instances)
         self._tokens = np.array([self.tokens[owner] for owner in self.routing.owner], dtype=np.int32)
         self._table = F.lit(self._tokens)
+        self._pinned = {hash: self.tokens[instance] for hash, instance in self.routing.pinned.items()}
         self._anchor: DataFrame | None = None
         # Spark runs a partition of a union on the host that most of its parts ask for. Unless this is off, the shuffle
         # asks too, for the host that wrote most of its rows, and then it takes two anchors to outvote it.
@@ -212,9 +213,15 @@ class Planner:
     def _columns(self, stream: Operated) -> list[Column]:
         """Select what an operator's tasks get: its input, and where each row goes."""
         keys = [stream.parent.schema[name] for name in stream.spec.key.fields.names]
-        hashed = F.xxhash64(*(_hashable(one) for one in keys))
+        hashed = hash_of(keys, [F.col(f"`{one.name}`") for one in keys])
         group = F.pmod(hashed, F.lit(len(self.routing.owner))).cast("int")
-        token = F.coalesce(self._table[group], F.lit(self.tokens[0])).alias(TOKEN)
+        token = self._table[group]
+        if self._pinned:
+            own = F.lit(np.array(list(self._pinned.values()), np.int32))
+            place = F.array_position(F.lit(np.array(list(self._pinned), np.int64)), hashed) - 1
+            # Only rows of pinned keys are looked up in the list; for the others this is one look into a set.
+            token = F.when(hashed.isin(list(self._pinned)), own[place.cast("int")]).otherwise(token)
+        token = F.coalesce(token, F.lit(self.tokens[0])).alias(TOKEN)
         columns = [F.col(f"`{name}`") for name in stream.spec.input.names]
         return [*columns, hashed.alias(HASH), F.monotonically_increasing_id().alias(SEQUENCE), token]
 
@@ -268,7 +275,7 @@ class Planner:
     def _operate(self, node: Node, parent: DataFrame, control: Control, combine: bool) -> DataFrame:
         packed, anchor = node.packed, node.anchor
         if combine and node.packed_combined is not None:
-            task = CombineTask(packed.data, packed.digest, control.epoch, self._tokens, self.receipts)
+            task = CombineTask(packed.data, packed.digest, control.epoch, self._tokens, self._pinned, self.receipts)
             # The combiner makes sequence and token itself: two columns less on the way to Python.
             routed = parent.select(*node.columns[:-2]).mapInArrow(task, node.partial)
             packed, anchor = node.packed_combined, node.anchor_combined
@@ -299,8 +306,12 @@ def with_initial(rows: DataFrame, initial: DataFrame, spec: OperatorSpec, *, fir
     return rows.union(initial.select(*columns, state))
 
 
-def _hashable(key: StructField) -> Column:
-    column = F.col(f"`{key.name}`")
+def hash_of(keys: list[StructField], columns: list[Column]) -> Column:
+    """Hash keys, given their fields and the columns they are in."""
+    return F.xxhash64(*(_hashable(key, column) for key, column in zip(keys, columns, strict=True)))
+
+
+def _hashable(key: StructField, column: Column) -> Column:
     # 0.0 and -0.0 are one key; adding 0.0 makes them one value.
     return column + F.lit(0.0) if isinstance(key.dataType, (FloatType, DoubleType)) else column
 

@@ -11,30 +11,29 @@ import logging
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._migrate.machine import Migration, Phase, Plan
 from ferryman._migrate.orders import ORDERS, Cargo
 from ferryman._migrate.pace import LEAST, MOST, Rhythm
-from ferryman._migrate.strategies import steps_of, strategy
+from ferryman._migrate.strategies import STRATEGIES, steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
-from ferryman._routing.planning import moves, relabelled
+from ferryman._routing.heat import Heat
+from ferryman._routing.planning import Load, moves, relabelled
 from ferryman._spark.change import Preview, Reconfiguration
 from ferryman._spark.hosts import FindHost, Place
 from ferryman._spark.plan import Planner
+from ferryman._spark.travel import Lane, Travel, travel_of
 from ferryman._testing.faults import reach
 
 log = logging.getLogger("ferryman")
 
-# How fast the load of long ago is forgotten: after an epoch this part of it is left.
-_KEPT_LOAD = 0.9
 # How long to wait for a state host to come up.
 _PATIENCE_S = 60.0
 # How long to wait for an epoch to end, where there is time between two.
@@ -52,15 +51,6 @@ _MOST_ANCHORS = 5
 _MOST_ROUNDS = 10
 
 
-@dataclass(frozen=True)
-class Lane:
-    """The key groups that go from one state host to another."""
-
-    source: str
-    target: str
-    groups: tuple[int, ...]
-
-
 class Reconfigurer:
     """Give every epoch its layout; take plans, one at a time.
 
@@ -74,10 +64,19 @@ class Reconfigurer:
         The run of the job, and where its hosts keep their homes.
     latest
         The manifest of the newest committed epoch.
+    isolate
+        Whether hot keys are isolated, and put back when they have cooled.
     """
 
     def __init__(
-        self, planner: Planner, checkpoint: Checkpoint, run_id: str, home: str | None, latest: Manifest | None
+        self,
+        planner: Planner,
+        checkpoint: Checkpoint,
+        run_id: str,
+        home: str | None,
+        latest: Manifest | None,
+        *,
+        isolate: bool = False,
     ) -> None:
         self.planner = planner
         # Called when an epoch is wanted, data or not.
@@ -90,7 +89,8 @@ class Reconfigurer:
         self._current: Reconfiguration | None = None
         self._next: dict[int, Planner] = {}
         self._history: list[Reconfiguration] = []
-        self._load = np.zeros(len(planner.routing.owner))
+        self._isolate = isolate
+        self.heat = Heat(len(planner.routing.owner))
         self._closed = ""
         self._hosts: set[str] = set()
         self._worker: threading.Thread | None = None
@@ -140,11 +140,14 @@ class Reconfigurer:
             self._starter.start()
 
     def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
-        """Take the rows of an epoch's tasks, by key group, into the load."""
-        self._load *= _KEPT_LOAD
-        for receipt in receipts:
-            for group, rows in receipt["load"].items():
-                self._load[int(group)] += rows
+        """Take the rows of an epoch's tasks, by key group and heavy key, into the load."""
+        self.heat.count(receipts, self.table)
+        current = self._current
+        if self._isolate and (current is None or current.over) and not self._closed:
+            wish = self.heat.wish(self.table)
+            if wish is not None:
+                # Weighing a plan reads the checkpoint, which no epoch should wait for.
+                threading.Thread(target=self._fulfil, args=wish, name="ferryman-hot-keys", daemon=True).start()
 
     @property
     def wants_epoch(self) -> bool:
@@ -163,26 +166,26 @@ class Reconfigurer:
         return self.planner.routing
 
     @property
-    def load(self) -> list[float]:
-        """Give the rows of late of every key group."""
-        found: list[float] = self._load.tolist()
-        return found
+    def load(self) -> Load:
+        """Give the rows of late of every key group and pinned key."""
+        return self.heat.load(self.table)
 
     def preview(self, after: RoutingTable) -> Preview:
         """Say what it would take to get to a table."""
         before = self.table
         moving = moves(before, after)
-        bytes = self._weight() * len(moving) // max(1, len(before.owner))
-        load = self._load if self._load.any() else np.ones(len(self._load))
+        groups = {move.group for move in moving if not move.key or move.pins}
+        bytes = self._weight() * len(groups) // max(1, len(before.owner))
 
         def fullest(table: RoutingTable) -> float:
-            return float(np.bincount(table.owner, load, table.instances).max() / load.sum())
+            load = self.heat.load(table)
+            load = load if sum(load.groups) + sum(load.keys.values()) else Load([1.0] * len(load.groups))
+            bears = load.of(table)
+            return float(bears.max() / bears.sum())
 
         return Preview((before.instances, after.instances), moving, bytes, (fullest(before), fullest(after)))
 
-    def request(
-        self, kind: str, choose: Callable[[RoutingTable, list[float]], RoutingTable], how: str
-    ) -> Reconfiguration:
+    def request(self, kind: str, choose: Callable[[RoutingTable, Load], RoutingTable], how: str) -> Reconfiguration:
         """Begin a plan.
 
         Parameters
@@ -190,13 +193,18 @@ class Reconfigurer:
         kind
             What it is called in the history.
         choose
-            Gives the table to get to, from the one there is and the load of its groups.
+            Gives the table to get to, from the one there is and the load.
         how
             The name of a strategy.
         """
         chosen = strategy(how)
         before = self.table
         after = choose(before, self.load)
+        if chosen.waits == "moving" and before.instances == after.instances and before.pins != after.pins:
+            may = ", ".join(name for name, one in STRATEGIES.items() if one.waits != "moving")
+            raise InvalidPlan(
+                f"strategy={how!r} moves whole key groups, as rows wait by group. Move single keys with one of {may}."
+            )
         # Weighing reads the checkpoint, so it is done before the lock is taken that epochs wait for.
         preview = self.preview(after)
         with self._changed:
@@ -275,20 +283,27 @@ class Reconfigurer:
         if earlier is not None:
             # What it forgets on some host may be what is to come there now.
             earlier.join()
-        lanes: list[Lane] = []
+        travel = Travel()
         try:
-            lanes = self._prepare(current)
+            travel = self._prepare(current)
             if current._machine.plan.strategy.waits == "moving":
-                self._copy_in_turn(current, lanes)
+                self._copy_in_turn(current, travel.lanes)
             else:
-                self._copy(current, lanes)
+                self._copy(current, travel.lanes)
         except Exception as error:
             log.warning("a plan was given up: %s", error)
             with self._changed:
                 self._give_up(current, str(error))
         current.wait()
         reach("plan-release")
-        self._tidy(current, lanes)
+        self._tidy(current, travel)
+
+    def _fulfil(self, kind: str, after: RoutingTable) -> None:
+        """Have a hot key isolated, or a cooled one put back; what cannot be now is wished for again."""
+        try:
+            self.request(kind, lambda before, load: replace(after, version=before.version + 1), "live")
+        except (InvalidPlan, PlanUnderWay) as error:
+            log.debug("hot keys stay where they are: %s", error)
 
     def _give_up(self, current: Reconfiguration, reason: str) -> None:
         """End a plan; what has switched already and is not there is rebuilt from the checkpoint."""
@@ -297,27 +312,31 @@ class Reconfigurer:
         if not current.over:
             self._step(current, current._machine.on_abort(reason))
 
-    def _copy_in_turn(self, current: Reconfiguration, lanes: list[Lane]) -> None:
+    def _copy_in_turn(self, current: Reconfiguration, lanes: Sequence[Lane]) -> None:
         """Copy what the machine wants copied, and say of each group at once that it is there: its rows wait for it."""
-        lane_of = {group: lane for lane in lanes for group in lane.groups}
+        # A group may have to come to several hosts, where keys of it are pinned.
+        awaited = Counter(group for lane in lanes for group in lane.groups)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: current.over or current._machine.to_copy())
                 wanted = [move.group for move in current._machine.to_copy()]
                 for group in wanted:
-                    if group not in lane_of:
+                    if not awaited[group]:
                         self._step(current, current._machine.on_arrived(group))
             if current.over:
                 return
             by_lane: dict[Lane, list[int]] = {}
             for one in ORDERS[current._machine.plan.strategy.order](self._cargo(wanted)):
-                if one.group in lane_of:
-                    by_lane.setdefault(lane_of[one.group], []).append(one.group)
+                for lane in lanes:
+                    if one.group in lane.groups:
+                        by_lane.setdefault(lane, []).append(one.group)
             with ThreadPoolExecutor(max(1, len(by_lane)), thread_name_prefix="ferryman-copy") as threads:
-                for done in [threads.submit(self._hand_over, current, lane, by_lane[lane]) for lane in by_lane]:
+                for done in [
+                    threads.submit(self._hand_over, current, lane, by_lane[lane], awaited) for lane in by_lane
+                ]:
                     done.result()
 
-    def _hand_over(self, current: Reconfiguration, lane: Lane, groups: list[int]) -> None:
+    def _hand_over(self, current: Reconfiguration, lane: Lane, groups: list[int], awaited: Counter[int]) -> None:
         """Have a target take groups in an order; one whose target fails is left to the checkpoint, or to an abort."""
         asked = [groups] if current.strategy != "fetch" else [[group] for group in groups]
         left = set(groups)
@@ -328,7 +347,9 @@ class Reconfigurer:
                         current.moved_bytes += arrived["bytes"]
                         left.discard(arrived["group"])
                         reach("plan-copy" if left else "plan-catch-up")
-                        self._step(current, current._machine.on_arrived(arrived["group"]))
+                        awaited[arrived["group"]] -= 1
+                        if not awaited[arrived["group"]]:
+                            self._step(current, current._machine.on_arrived(arrived["group"]))
         except PeerFailed as error:
             with self._changed:
                 for group in left:
@@ -342,15 +363,16 @@ class Reconfigurer:
             for one in ones:
                 for group in one.groups:
                     first[group] = min(one.epoch, first.get(group, one.epoch))
-        size = max(1, self._weight() // len(self._load))
+        load = self.load.groups
+        size = max(1, self._weight() // len(load))
         cargo = []
         for group in groups:
-            rows = float(self._load[group])
+            rows = load[group]
             at = float(first.get(group, "inf"))
             cargo.append(Cargo(group, size, int(rows), at, at, copy_s=size / _BYTES_PER_S, work_s=rows / _ROWS_PER_S))
         return cargo
 
-    def _prepare(self, current: Reconfiguration) -> list[Lane]:
+    def _prepare(self, current: Reconfiguration) -> Travel:
         """Make the layout to come: now and not when it is needed, as on a cluster it takes Spark jobs."""
         plan = current._machine.plan
         ready = self.planner.rerouted(plan.after)
@@ -371,15 +393,10 @@ class Reconfigurer:
         with self._changed:
             if current.over:
                 ready.release(but_for=self.planner)
-                return []
+                return Travel()
             self._next[plan.after.instances] = ready
             self._step(current, replace(current._machine, plan=plan).on_prepared())
-        lanes: dict[tuple[str, str], list[int]] = {}
-        # Not only what changes its instance: an instance of a new layout may be on another host than before.
-        for group, (old, new) in enumerate(zip(plan.before.owner, plan.after.owner, strict=True)) if before else ():
-            if before[old].host != after[new].host:
-                lanes.setdefault((before[old].location or "", after[new].location or ""), []).append(group)
-        return [Lane(source, target, tuple(groups)) for (source, target), groups in lanes.items()]
+        return travel_of(plan, before, after)
 
     def _places(self, ready: Planner) -> tuple[dict[int, Place], dict[int, Place]]:
         """Find where instances are and will be; wait until there is a state host at each of these places."""
@@ -410,7 +427,7 @@ class Reconfigurer:
         self._known = planner.anchor, places
         return places
 
-    def _copy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
+    def _copy(self, current: Reconfiguration, lanes: Sequence[Lane]) -> None:
         """Have every target bring in what comes to it, until at most one epoch is missing."""
         with ThreadPoolExecutor(max(1, len(lanes)), thread_name_prefix="ferryman-copy") as threads:
             for carried in [threads.submit(self._carry, current, lane) for lane in lanes]:
@@ -468,23 +485,28 @@ class Reconfigurer:
         wanted = Bring(self._tables(), groups, self._epoch, peer, bytes_per_s)
         return client.bring(target, self._find.token, wanted)
 
-    def _tidy(self, current: Reconfiguration, lanes: list[Lane]) -> None:
+    def _tidy(self, current: Reconfiguration, travel: Travel) -> None:
         """Forget what is of no use any more: the old mains of what has moved, the new ones of what has not."""
         from ferryman._serve import client
         from ferryman._serve.wire import Drop
 
+        done = current._machine.phase is Phase.DONE
         released = {move.group for move in current._machine.to_release()}
+        # Pins change with the last step, so what has pinned keys is still needed where it was.
+        released -= set(current._machine.plan.before.workers())
+        useless = [
+            (location, [one for one in groups if done or one in released]) for location, groups in travel.left.items()
+        ]
+        if not done:
+            useless += [(lane.target, [one for one in lane.groups if one not in released]) for lane in travel.lanes]
         failed = False
-        for lane in lanes:
-            gone = tuple(group for group in lane.groups if group in released)
-            kept = tuple(group for group in lane.groups if group not in released)
-            for location, groups in ((lane.source, gone), (lane.target, kept)):
-                try:
-                    if groups:
-                        client.drop(location, self._find.token, Drop(self._tables(), groups))
-                except PeerFailed:
-                    # One that is gone has forgotten already.
-                    failed = True
+        for location, groups in useless:
+            try:
+                if groups:
+                    client.drop(location, self._find.token, Drop(self._tables(), tuple(groups)))
+            except PeerFailed:
+                # One that is gone has forgotten already.
+                failed = True
         if failed and not self._closed:
             # One that stalls may hold locks that tasks wait for; who is sent to look for it ends it.
             with contextlib.suppress(Exception):

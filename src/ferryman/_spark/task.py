@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from ferryman._model.records import DeltaRef, HeldRows
 from ferryman._operator.run import Given, Made, Runner, Time
 from ferryman._operator.sides import LATE, sided_schema, with_sides
 from ferryman._spark.home import alone, forget_earlier_runs, home, host
+from ferryman._spark.share import Share
 from ferryman._state import store as stores
+from ferryman._state.heavy import Weight, heavy
 from ferryman._state.keys import Keys, KeySchema, distinct
 from ferryman._state.store.contract import HASH, delta_schema
 from ferryman._state.tables import (
@@ -117,6 +119,7 @@ class Control:
     first: bool = False
     held: frozenset[int] = frozenset()
     waiting: tuple[HeldRows, ...] = ()
+    pinned: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ class Receipt:
     watermarks: Mapping[str, int]
     next_due: int | None
     load: Mapping[int, int]
+    heavy: Sequence[Weight]
     held: Mapping[str, Any] | None
     host: str
 
@@ -206,34 +210,27 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     rows, late = _without_late(spec, control, rows)
     aside = {LATE: late.drop_columns([HASH])} if LATE in spec.sides else {}
     total = len(control.owner)
-    mine = np.flatnonzero(np.array(control.owner) == instance)
+    share = Share.of(instance, control.owner, control.pinned, control.held)
     before = control.epoch - 1
     checkpoint = Checkpoint(directory(control.checkpoint, fsync=control.fsync))
     held = None
     if control.held or control.waiting:
         # Groups whose state is on its way do nothing in this epoch but collect rows.
-        mine = mine[~np.isin(mine, list(control.held))]
         rows, held = _hold(spec, control, instance, rows, checkpoint)
-        rows = _resume(control, mine, rows, checkpoint)
+        rows = _resume(control, share, rows, checkpoint)
     keys = Keys.of(spec.key, rows.column(HASH).to_numpy(), key_columns(spec, control.epoch, rows))
     place = home(control.checkpoint, control.run_id, control.home)
     with alone(place, spec.name, instance):
         opened = {}
         for table in spec.kept:
-            store = opened[table.name] = _store(table, place, total)
-            advance(
-                store,
-                checkpoint,
-                table.name,
-                mine,
-                before,
-                key=table.key,
-                state=table.state,
-                total=total,
-                newest=_newest(control, table.name, instance),
-                evolution=table.evolution,
-            )
-        keys, due = _with_due(spec, control, keys, opened, mine)
+            opened[table.name] = _store(table, place, total)
+            _advance(opened[table.name], checkpoint, table, share.unshared, control, {instance})
+        if len(share.shared):
+            # Others on this host may need these groups as well, and one of us may have to rebuild them.
+            with alone(place, spec.name, "shared"):
+                for table in spec.kept:
+                    _advance(opened[table.name], checkpoint, table, share.shared, control, share.workers)
+        keys, due = _with_due(spec, control, keys, opened, share)
         index, first = distinct(keys)
         touched = keys.take(first)
         found = opened[spec.name].lookup(touched)
@@ -253,12 +250,12 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
             control.late_ms,
             _due(due, index[rows.num_rows :]),
         ),
-        mine,
-        {one.name: parts_of(opened[one.name], mine) for one in spec.kept if one.per_group},
+        share.mine,
+        {one.name: parts_of(opened[one.name], share.mine) for one in spec.kept if one.per_group},
         unpack_broadcasts(control.broadcasts),
     )
     made = spec.runner.run(given)
-    if any((store.epochs()[mine] != before).any() for store in opened.values()):
+    if any((store.epochs()[share.kept] != before).any() for store in opened.values()):
         raise StaleTask(
             f"operator {spec.name!r}: a later epoch overtook this task of epoch {control.epoch}. Its result is not "
             "wanted any more; nothing to do."
@@ -287,8 +284,9 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         busy,
         refs,
         seen,
-        _next_due(spec, opened, mine, made, _until(spec, control)),
+        _next_due(spec, opened, share.mine, made, _until(spec, control)),
         _load(rows, total),
+        heavy(touched, index[: rows.num_rows], control.pinned),
         None if held is None else held.json(),
         host(),
     )
@@ -308,14 +306,15 @@ def _hold(
     return rows.filter(pa.array(~wait)), held
 
 
-def _resume(control: Control, mine: npt.NDArray[np.int64], rows: pa.Table, checkpoint: Checkpoint) -> pa.Table:
+def _resume(control: Control, share: Share, rows: pa.Table, checkpoint: Checkpoint) -> pa.Table:
     """Put the rows that waited for this instance's groups before the rows that came now."""
     earlier = []
     for one in sorted(control.waiting, key=lambda one: (one.epoch, one.file.instance)):
-        now = np.intersect1d(mine, one.groups)
+        now = np.intersect1d(share.kept, one.groups)
         if len(now):
             waited = checkpoint.read_delta(one.file)
-            here = np.isin(waited.column(HASH).to_numpy() % len(control.owner), now)
+            hashes = waited.column(HASH).to_numpy()
+            here = np.isin(hashes % len(control.owner), now) & share.owns(hashes)
             earlier.append(waited.filter(pa.array(here)).select(rows.column_names).cast(rows.schema))
     return pa.concat_tables([*earlier, rows]) if earlier else rows
 
@@ -356,13 +355,15 @@ def _without_late(spec: OperatorSpec, control: Control, rows: pa.Table) -> tuple
 
 
 def _with_due(
-    spec: OperatorSpec, control: Control, keys: Keys, opened: Mapping[str, stores.Store], mine: npt.NDArray[np.int64]
+    spec: OperatorSpec, control: Control, keys: Keys, opened: Mapping[str, stores.Store], share: Share
 ) -> tuple[Keys, pa.Table | None]:
     """Add the keys that have something due to those that have rows."""
     until = _until(spec, control)
     if spec.time.due is None or until is None:
         return keys, None
-    rows = due(opened[spec.time.due], mine, until)
+    rows = due(opened[spec.time.due], share.kept, until)
+    if len(share.shared):
+        rows = rows.filter(pa.array(share.owns(rows.column(HASH).to_numpy())))
     if not rows.num_rows:
         return keys, None
     rows = rows.sort_by([(DUE_TIME, "ascending")])
@@ -401,11 +402,31 @@ def _due(rows: pa.Table | None, positions: npt.NDArray[np.int64]) -> tuple[tuple
     )
 
 
-def _newest(control: Control, table: str, instance: int) -> list[DeltaRef] | None:
-    if control.newest is None:
-        return None
-    refs = control.newest.get(table, ())
-    return [ref for ref in refs if ref.instance == instance or not control.newest_same_routing]
+def _advance(
+    store: stores.Store,
+    checkpoint: Checkpoint,
+    table: TableSpec,
+    groups: npt.NDArray[np.int64],
+    control: Control,
+    workers: Set[int],
+) -> None:
+    """Bring key groups to the epoch before; only these instances own keys of them."""
+    newest = None
+    if control.newest is not None:
+        refs = control.newest.get(table.name, ())
+        newest = [ref for ref in refs if ref.instance in workers or not control.newest_same_routing]
+    advance(
+        store,
+        checkpoint,
+        table.name,
+        groups,
+        control.epoch - 1,
+        key=table.key,
+        state=table.state,
+        total=len(control.owner),
+        newest=newest,
+        evolution=table.evolution,
+    )
 
 
 def _in_order(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.RecordBatch]) -> pa.Table:

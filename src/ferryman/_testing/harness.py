@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
@@ -26,6 +27,8 @@ from ferryman._log.snapshot import write_snapshot
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
 from ferryman._operator.sides import own_rows, rows_aside
+from ferryman._routing.owners import routed
+from ferryman._routing.planning import pinned
 from ferryman._routing.tokens import tokens
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.schema import declared_struct, to_arrow
@@ -55,6 +58,8 @@ class Harness:
         What the clock says at first.
     store
         As for `Ferry`.
+    hosts
+        Over how many hosts the instances are spread, each with main copies of its own.
 
     Examples
     --------
@@ -80,6 +85,7 @@ class Harness:
         groups: int = 16,
         now_ms: int = 1_700_000_000_000,
         store: str | None = None,
+        hosts: int = 1,
     ) -> None:
         self._place = Path(tempfile.mkdtemp(prefix="ferryman-harness-"))
         self.checkpoint = Checkpoint(LocalDirectory(self._place / "checkpoint"))
@@ -87,6 +93,7 @@ class Harness:
         self.now_ms = now_ms
         self._groups = groups
         self._store = store
+        self._hosts = hosts
         self._broadcasts: dict[str, BroadcastTable] = {}
         self._broadcast_schemas: dict[str, pa.Schema] = {}
         self._routing = RoutingTable.even(1, groups, instances)
@@ -191,7 +198,14 @@ class Harness:
 
     def rescale(self, instances: int) -> None:
         """Go on with another number of instances: key groups split and merge."""
-        self._routing = RoutingTable.even(self._routing.version + 1, self._groups, instances)
+        even = RoutingTable.even(self._routing.version + 1, self._groups, instances)
+        pins = tuple(pin for pin in self._routing.pins if pin.instance < instances)
+        self._routing = replace(even, pins=pins)
+
+    def pin(self, key: Any, to: int) -> None:
+        """Go on with a key on an instance of its own choice, as after `job.move(keys=key, to=to)`."""
+        values = key if isinstance(key, tuple) else (key,)
+        self._routing = pinned(self._routing, {int(_hashes([values])[0]): str(key)}, to)
 
     def snapshot(self) -> None:
         """Fold all deltas so far into a snapshot."""
@@ -229,8 +243,8 @@ class Harness:
     ) -> tuple[pa.Table, list[Receipt]]:
         spec, routing = step.spec, self._routing
         keys = zip(*(rows.column(name).to_pylist() for name in spec.key.fields.names), strict=True)
-        hashes = np.array([xxhash.xxh64_intdigest(repr(key).encode()) for key in keys], np.uint64).view(np.int64)
-        owners = np.array(routing.owner)[np.mod(hashes, self._groups)] if len(hashes) else hashes
+        hashes = _hashes(keys)
+        owners = routed(hashes, np.array(routing.owner), routing.pinned)
         marked = rows.append_column(HASH, pa.array(hashes)).append_column(SEQUENCE, pa.array(np.arange(len(hashes))))
         watermarks = latest.watermarks if latest else Watermarks()
         newest = {one.name: latest.tables.get(one.name, ()) for one in spec.tables} if latest else None
@@ -239,7 +253,7 @@ class Harness:
             self._run,
             self.checkpoint.directory.uri,
             False,
-            str(self._place / "home"),
+            None,
             routing.owner,
             tokens(routing.instances),
             newest,
@@ -248,12 +262,14 @@ class Harness:
             watermarks.next_ms,
             watermarks.used_ms,
             {one.name: self._broadcasts[one.name].packed() for one in spec.tables if one.broadcast},
+            pinned=routing.pinned,
         )
         outputs, receipts = [], []
         for instance in range(routing.instances):
             mine = marked.filter(pa.array(owners == instance))
             token = pa.repeat(pa.scalar(control.tokens[instance], pa.int32()), mine.num_rows)
-            output, receipt = run(spec, control, instance, mine.append_column(TOKEN, token).to_batches())
+            here = replace(control, home=str(self._place / "home" / str(instance % self._hosts)))
+            output, receipt = run(spec, here, instance, mine.append_column(TOKEN, token).to_batches())
             outputs.append(output)
             receipts.append(receipt)
         return pa.concat_tables(outputs), receipts
@@ -276,6 +292,10 @@ class Harness:
         declared = [name for step in self._steps for name, _, _ in step.spec.time.watermarks]
         watermarks = before.after(declared, seen)
         return Manifest(epoch, epoch, False, self.now_ms, self._routing, records, tables, {}, watermarks)
+
+
+def _hashes(keys: Iterable[tuple[Any, ...]]) -> npt.NDArray[np.int64]:
+    return np.array([xxhash.xxh64_intdigest(repr(key).encode()) for key in keys], np.uint64).view(np.int64)
 
 
 def _listed(rows: pa.Table) -> list[tuple[Any, ...]]:
