@@ -427,7 +427,7 @@ def _spread_job(spark: SparkSession, load: Load, place: Path) -> tuple[Job, _Kep
         job = stream.write(kept).start("reconfigure", instances=load.hosts, trigger=load.trigger)
         changes = job._runner.changes
         bytes_per_s = None if load.link_mbit is None else load.link_mbit * 1e6 / 8
-        changes._find = replace(changes._find, bytes_per_s=bytes_per_s, delay_s=load.delay_ms / 1000)
+        changes.hosts.find = replace(changes.hosts.find, bytes_per_s=bytes_per_s, delay_s=load.delay_ms / 1000)
         job.wait_for(lambda job=job: job.epoch >= 2, timeout=600)  # type: ignore[misc]
         if len(set(job.progress()[-1].operators["Movable"]["hosts"])) == load.hosts:
             return job, kept
@@ -462,10 +462,10 @@ def _mains_right(job: Job, load: Load) -> bool:
     schema = part_schema(table.key, table.state)
     step = max(1, load.keys * load.size // _COMPARED_BYTES)
     found: dict[str, bytes] = {}
-    for instance, place in changes.planner.places(changes._find).items():
+    for instance, place in changes.planner.places(changes.hosts.find).items():
         mine = [group for group, owner in enumerate(changes.table.owner) if owner == instance]
         take = Take({table.name: table.backend}, tuple(mine[::step]))
-        for _, mains in client.take(place.location or "", changes._find.token, take, {table.name: schema}):
+        for _, mains in client.take(place.location or "", changes.hosts.find.access, take, {table.name: schema}):
             rows = mains[table.name][0]
             values = (next(iter(value.values())) for value in rows[VALUE].to_pylist())
             found.update(zip(rows["key"].to_pylist(), values, strict=True))

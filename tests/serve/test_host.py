@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
+import trustme
 import xxhash
 from written_log import KEY, STATE, WrittenLog, hash_of, state_of
 
@@ -24,12 +25,14 @@ from ferryman._log.advance import advance
 from ferryman._log.directory import LocalDirectory
 from ferryman._model.errors import PeerFailed
 from ferryman._serve import client, launch
+from ferryman._serve.access import Access
 from ferryman._serve.host import Configuration
 from ferryman._serve.wire import PIECES, Bring, Drop, Take, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
 TOKEN = "a-token-of-the-job"
+ACCESS = Access(TOKEN)
 GROUPS = 8
 TABLES = {"Counts": "lmdb"}
 SCHEMA = part_schema(KEY, STATE)
@@ -88,7 +91,7 @@ def test_groups_come_from_the_peer_and_what_happened_since_from_the_checkpoint(t
     fill(tmp_path, "a", log, 3)
     a, b = start(tmp_path, "a", watched), start(tmp_path, "b", watched)
 
-    told = list(client.bring(b, TOKEN, Bring(TABLES, (5, 1), 4, a)))
+    told = list(client.bring(b, ACCESS, Bring(TABLES, (5, 1), 4, a)))
 
     assert [one["group"] for one in told] == [5, 1], "in the order asked for"
     assert [one["from_peer"] for one in told] == [1, 1]
@@ -102,25 +105,25 @@ def test_groups_come_from_the_peer_and_what_happened_since_from_the_checkpoint(t
 def test_asked_again_it_only_catches_up(tmp_path, log, watched):
     fill(tmp_path, "a", log, 4)
     a, b = start(tmp_path, "a", watched), start(tmp_path, "b", watched)
-    list(client.bring(b, TOKEN, Bring(TABLES, (2,), 4, a)))
+    list(client.bring(b, ACCESS, Bring(TABLES, (2,), 4, a)))
     log.commit({"Counts": {"s-1": 7, "s-2": None}})
 
-    assert [one["from_peer"] for one in client.bring(b, TOKEN, Bring(TABLES, (2,), 5, a))] == [0]
+    assert [one["from_peer"] for one in client.bring(b, ACCESS, Bring(TABLES, (2,), 5, a))] == [0]
     assert content(held(tmp_path, "b"), [2], 5) == expected(log, [2], 5)
 
 
 def test_with_no_peer_it_all_comes_from_the_checkpoint(tmp_path, log, watched):
     b = start(tmp_path, "b", watched)
 
-    told = list(client.bring(b, TOKEN, Bring(TABLES, tuple(range(GROUPS)), 4)))
+    told = list(client.bring(b, ACCESS, Bring(TABLES, tuple(range(GROUPS)), 4)))
     assert [one["from_peer"] for one in told] == [0] * GROUPS
     assert content(held(tmp_path, "b"), list(range(GROUPS)), 4) == log.states[4]["Counts"]
 
 
 def test_what_is_dropped_is_gone(tmp_path, log, watched):
     b = start(tmp_path, "b", watched)
-    list(client.bring(b, TOKEN, Bring(TABLES, (1, 2), 4)))
-    client.drop(b, TOKEN, Drop(TABLES, (1,)))
+    list(client.bring(b, ACCESS, Bring(TABLES, (1, 2), 4)))
+    client.drop(b, ACCESS, Drop(TABLES, (1,)))
 
     assert held(tmp_path, "b").epochs()[[1, 2]].tolist() == [-1, 4]
 
@@ -131,9 +134,9 @@ def test_who_does_not_know_the_token_gets_nothing(tmp_path, log, watched):
 
     for token in ("", "another", TOKEN + "x"):
         with pytest.raises(PeerFailed, match="only serves the job"):
-            list(client.take(a, token, Take(TABLES, (0,)), SCHEMAS))
+            list(client.take(a, Access(token), Take(TABLES, (0,)), SCHEMAS))
         with pytest.raises(PeerFailed, match="only serves the job"):
-            client.drop(a, token, Drop(TABLES, (0,)))
+            client.drop(a, Access(token), Drop(TABLES, (0,)))
     assert held(tmp_path, "a").epochs()[0] == 4
 
 
@@ -152,14 +155,14 @@ def test_names_it_was_not_asked_to_serve_are_refused(tmp_path, log, watched, tak
     a = start(tmp_path, "a", watched)
 
     with pytest.raises(PeerFailed, match=says):
-        list(client.take(a, TOKEN, take, SCHEMAS))
-    assert client.ping(a, TOKEN) > 0
+        list(client.take(a, ACCESS, take, SCHEMAS))
+    assert client.ping(a, ACCESS) > 0
 
 
 def test_a_group_that_is_not_there_is_left_out(tmp_path, log, watched):
     a = start(tmp_path, "a", watched)
 
-    assert list(client.take(a, TOKEN, Take(TABLES, (3, 1)), SCHEMAS)) == [(3, {}), (1, {})]
+    assert list(client.take(a, ACCESS, Take(TABLES, (3, 1)), SCHEMAS)) == [(3, {}), (1, {})]
 
 
 def test_what_is_no_request_is_refused_and_harms_nothing(tmp_path, log, watched):
@@ -172,7 +175,7 @@ def test_what_is_no_request_is_refused_and_harms_nothing(tmp_path, log, watched)
                 list(peer.do_action(flight.Action("bring", body), options))
         with pytest.raises(flight.FlightServerError, match="knows no"):
             list(peer.do_action(flight.Action("format", b""), options))
-    assert client.ping(a, TOKEN) > 0
+    assert client.ping(a, ACCESS) > 0
 
 
 class Liar(flight.FlightServerBase):
@@ -216,7 +219,7 @@ LIES = ["alien", "altered", "another group", "no rows", "cut off", "ended early"
 @pytest.mark.parametrize("how", [*LIES, "stalls"])
 def test_a_peer_that_lies_is_noticed(how):
     with Liar(how) as peer, pytest.raises(PeerFailed):
-        list(client.take(peer.location, TOKEN, Take(TABLES, (0,)), SCHEMAS, timeout_s=1))
+        list(client.take(peer.location, ACCESS, Take(TABLES, (0,)), SCHEMAS, timeout_s=1))
 
 
 @pytest.mark.parametrize("how", [*LIES, "not there"])
@@ -224,7 +227,7 @@ def test_what_a_peer_cannot_give_comes_from_the_checkpoint(tmp_path, log, watche
     b = start(tmp_path, "b", watched)
     with Liar(how) as peer:
         location = "grpc+tcp://127.0.0.1:1" if how == "not there" else peer.location
-        told = list(client.bring(b, TOKEN, Bring(TABLES, (0, 1), 4, location)))
+        told = list(client.bring(b, ACCESS, Bring(TABLES, (0, 1), 4, location)))
 
     assert [one["from_peer"] for one in told] == [0, 0]
     assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
@@ -247,9 +250,9 @@ def mute():
 def test_a_peer_that_never_answers_is_noticed_long_before_a_call_may_end(quickly, mute):
     began = time.monotonic()
     with pytest.raises(PeerFailed):
-        list(client.take(mute, TOKEN, Take(TABLES, (0,)), SCHEMAS))
+        list(client.take(mute, ACCESS, Take(TABLES, (0,)), SCHEMAS))
     with pytest.raises(PeerFailed):
-        list(client.bring(mute, TOKEN, Bring(TABLES, (0,), 4)))
+        list(client.bring(mute, ACCESS, Bring(TABLES, (0,), 4)))
 
     assert time.monotonic() - began < client.CARRY_S / 10
 
@@ -257,10 +260,10 @@ def test_a_peer_that_never_answers_is_noticed_long_before_a_call_may_end(quickly
 def test_a_source_that_stalls_is_replaced_by_the_checkpoint(tmp_path, log, watched):
     fill(tmp_path, "a", log, 4)
     a, b = start(tmp_path, "a", watched), start(tmp_path, "b", watched)
-    stalled = client.ping(a, TOKEN)
+    stalled = client.ping(a, ACCESS)
     os.kill(stalled, signal.SIGSTOP)
     try:
-        told = list(client.bring(b, TOKEN, Bring(TABLES, (0, 1), 4, a)))
+        told = list(client.bring(b, ACCESS, Bring(TABLES, (0, 1), 4, a)))
     finally:
         os.kill(stalled, signal.SIGCONT)
 
@@ -270,14 +273,14 @@ def test_a_source_that_stalls_is_replaced_by_the_checkpoint(tmp_path, log, watch
 
 def test_a_target_that_stalls_is_noticed_and_the_next_one_takes_its_place(tmp_path, log, watched, quickly):
     first = start(tmp_path, "b", watched)
-    stalled = client.ping(first, TOKEN)
+    stalled = client.ping(first, ACCESS)
     os.kill(stalled, signal.SIGSTOP)
     with pytest.raises(PeerFailed):
-        list(client.bring(first, TOKEN, Bring(TABLES, (0,), 4)))
+        list(client.bring(first, ACCESS, Bring(TABLES, (0,), 4)))
 
     second = start(tmp_path, "b", watched)
 
-    assert client.ping(second, TOKEN) != stalled
+    assert client.ping(second, ACCESS) != stalled
     deadline = time.monotonic() + 20
     while not gone(stalled):
         assert time.monotonic() < deadline, "the one that stalls is still there, with whatever it has locked"
@@ -289,20 +292,20 @@ def test_a_peer_that_is_slow_but_lives_is_waited_for(tmp_path, log, watched, qui
     part = held(tmp_path, "a").scan(0, 4)
     slow = start(tmp_path, "a", watched, bytes_per_s=part.nbytes / 2)
 
-    ((_, mains),) = client.take(slow, TOKEN, Take(TABLES, (0,)), SCHEMAS)
+    ((_, mains),) = client.take(slow, ACCESS, Take(TABLES, (0,)), SCHEMAS)
 
     assert mains["Counts"][0].num_rows == part.num_rows
 
 
 def test_when_its_job_ends_it_removes_its_home_and_ends(tmp_path, log, watched):
     a = start(tmp_path, "a", watched)
-    pid = client.ping(a, TOKEN)
+    pid = client.ping(a, ACCESS)
     with pytest.raises(PeerFailed, match="only serves the job"):
-        client.end(a, "another")
+        client.end(a, Access("another"))
 
     # It may be gone before its answer is.
     with contextlib.suppress(PeerFailed):
-        client.end(a, TOKEN)
+        client.end(a, ACCESS)
 
     deadline = time.monotonic() + 20
     while not gone(pid):
@@ -317,12 +320,12 @@ def test_it_sends_no_faster_than_it_may(tmp_path, log, watched):
     fill(tmp_path, "a", log, log.epoch)
     quick = start(tmp_path, "a", watched)
     began = time.monotonic()
-    ((_, mains),) = client.take(quick, TOKEN, Take(TABLES, (0,)), SCHEMAS)
+    ((_, mains),) = client.take(quick, ACCESS, Take(TABLES, (0,)), SCHEMAS)
     unbounded = time.monotonic() - began
     fill(tmp_path, "slow", log, log.epoch)
     slow = start(tmp_path, "slow", watched, bytes_per_s=mains["Counts"][0].nbytes * 2)
     began = time.monotonic()
-    list(client.take(slow, TOKEN, Take(TABLES, (0,)), SCHEMAS))
+    list(client.take(slow, ACCESS, Take(TABLES, (0,)), SCHEMAS))
 
     assert time.monotonic() - began > max(0.4, unbounded)
 
@@ -330,7 +333,7 @@ def test_it_sends_no_faster_than_it_may(tmp_path, log, watched):
 def test_there_is_one_per_home_and_it_ends_with_what_it_watches(tmp_path, log, watched):
     first = start(tmp_path, "a", watched)
     assert start(tmp_path, "a", watched) == first
-    pid = client.ping(first, TOKEN)
+    pid = client.ping(first, ACCESS)
 
     os.kill(watched.pid, 9)
     watched.wait()
@@ -340,22 +343,65 @@ def test_there_is_one_per_home_and_it_ends_with_what_it_watches(tmp_path, log, w
         assert time.monotonic() < deadline, "the state host runs on"
         time.sleep(0.02)
     with pytest.raises(PeerFailed):
-        client.ping(first, TOKEN)
+        client.ping(first, ACCESS)
 
 
 def test_one_that_was_killed_is_started_again(tmp_path, log, watched):
     first = start(tmp_path, "a", watched)
-    os.kill(client.ping(first, TOKEN), 9)
+    os.kill(client.ping(first, ACCESS), 9)
     second = start(tmp_path, "a", watched)
 
-    assert client.ping(second, TOKEN) > 0
+    assert client.ping(second, ACCESS) > 0
 
 
 def test_the_token_is_on_no_command_line(tmp_path, log, watched):
-    pid = client.ping(start(tmp_path, "a", watched), TOKEN)
+    pid = client.ping(start(tmp_path, "a", watched), ACCESS)
 
     assert TOKEN not in Path(f"/proc/{pid}/cmdline").read_text()
     assert TOKEN not in Path(f"/proc/{pid}/environ").read_text()
     assert TOKEN not in (tmp_path / "a" / "state-host.json").read_text()
     assert json.loads((tmp_path / "a" / "state-host.json").read_text()).keys() == {"location", "pid"}
     assert "token" in asdict(Configuration("", "", "", "", 0))
+
+
+def certificates(place: Path, authority: trustme.CA, *names: str) -> str:
+    place.mkdir()
+    issued = authority.issue_cert(*names)
+    (place / "cert.pem").write_bytes(b"".join(one.bytes() for one in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(place / "key.pem")
+    authority.cert_pem.write_to_path(place / "ca.pem")
+    return str(place)
+
+
+def test_an_encrypted_line_is_for_those_with_a_certificate_of_the_same_authority(tmp_path, log, watched):
+    authority = trustme.CA()
+    ours = certificates(tmp_path / "tls", authority, "127.0.0.1")
+    theirs = certificates(tmp_path / "other", trustme.CA(), "127.0.0.1")
+    a, b = (start(tmp_path, name, watched, tls=ours) for name in "ab")
+    assert a.startswith("grpc+tls://")
+    access = Access(TOKEN, ours)
+    fill(tmp_path, "a", log, 4)
+    told = list(client.bring(b, access, Bring(TABLES, (5, 1), 4, a)))
+    assert [one["from_peer"] for one in told] == [1, 1]
+    for wrong in (Access(TOKEN), Access(TOKEN, theirs), Access("another", ours)):
+        with pytest.raises(PeerFailed):
+            client.ping(a, wrong)
+    # What is sent is not what is written: a caller that speaks no TLS gets nowhere.
+    with pytest.raises(PeerFailed):
+        client.ping(a.replace("grpc+tls", "grpc+tcp"), ACCESS)
+    assert client.ping(a, access) > 0
+
+
+def test_a_certificate_of_another_host_is_not_taken(tmp_path, log, watched):
+    authority = trustme.CA()
+    ours = certificates(tmp_path / "tls", authority, "127.0.0.1")
+    other = certificates(tmp_path / "other", authority, "10.9.9.9")
+    configuration = Configuration(
+        "127.0.0.1", str(tmp_path / "a"), str(tmp_path / "checkpoint"), TOKEN, watched.pid, other
+    )
+    assert launch.begin(configuration) is None
+    file = tmp_path / "a" / "state-host.json"
+    while not file.exists():
+        time.sleep(0.02)
+    with pytest.raises(PeerFailed, match="state host at grpc"):
+        client.ping(json.loads(file.read_text())["location"], Access(TOKEN, ours))

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from ferryman._serve.wire import AUTHORIZATION, PIECES, Bring, Drop, Take, failed, unwrap
+from ferryman._serve.access import Access
+from ferryman._serve.wire import PIECES, Bring, Drop, Take, failed, unwrap
 
 # How long a call may take that carries state, and one that does not.
 CARRY_S = 600.0
@@ -28,15 +29,11 @@ PING_S = 5.0
 T = TypeVar("T")
 
 
-def _options(token: str, timeout_s: float) -> flight.FlightCallOptions:
-    return flight.FlightCallOptions(timeout=timeout_s, headers=[(AUTHORIZATION.encode(), f"Bearer {token}".encode())])
-
-
 Main = tuple[pa.Table, int]
 
 
 def take(
-    location: str, token: str, what: Take, schemas: Mapping[str, pa.Schema], timeout_s: float = CARRY_S
+    location: str, access: Access, what: Take, schemas: Mapping[str, pa.Schema], timeout_s: float = CARRY_S
 ) -> Iterator[tuple[int, dict[str, Main]]]:
     """Fetch main copies, group after group: for each table its rows and the epoch they are at.
 
@@ -44,8 +41,8 @@ def take(
     """
 
     def pieces() -> Iterator[pa.RecordBatch]:
-        with flight.connect(location) as peer:
-            reader = peer.do_get(flight.Ticket(what.bytes()), _options(token, timeout_s))
+        with access.connect(location) as peer:
+            reader = peer.do_get(flight.Ticket(what.bytes()), access.options(timeout_s))
             if not reader.schema.equals(PIECES):
                 raise ValueError("it sent something else than main copies")
             for chunk in reader:
@@ -57,7 +54,7 @@ def take(
         ended: set[str] = set()
         held: list[pa.RecordBatch] = []
         group = next(wanted, None)
-        for one in _while_it_lives(pieces, location, token):
+        for one in _while_it_lives(pieces, location, access):
             table, of, epoch, last, rows = unwrap(one, schemas)
             if of != group or table in ended:
                 raise ValueError("it sent another key group than was asked for")
@@ -76,36 +73,36 @@ def take(
         raise failed(location, error) from error
 
 
-def bring(location: str, token: str, what: Bring, timeout_s: float = CARRY_S) -> Iterator[dict[str, int]]:
+def bring(location: str, access: Access, what: Bring, timeout_s: float = CARRY_S) -> Iterator[dict[str, int]]:
     """Have a host bring key groups to an epoch; tell of each as it arrives."""
 
     def arrivals() -> Iterator[dict[str, int]]:
-        with flight.connect(location) as peer:
-            for one in peer.do_action(flight.Action("bring", what.bytes()), _options(token, timeout_s)):
+        with access.connect(location) as peer:
+            for one in peer.do_action(flight.Action("bring", what.bytes()), access.options(timeout_s)):
                 yield json.loads(one.body.to_pybytes())
 
     try:
-        yield from _while_it_lives(arrivals, location, token)
+        yield from _while_it_lives(arrivals, location, access)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise failed(location, error) from error
 
 
-def drop(location: str, token: str, what: Drop, timeout_s: float = TIMEOUT_S) -> None:
+def drop(location: str, access: Access, what: Drop, timeout_s: float = TIMEOUT_S) -> None:
     """Have a host forget key groups."""
-    _call(location, token, "drop", what.bytes(), timeout_s)
+    _call(location, access, "drop", what.bytes(), timeout_s)
 
 
-def end(location: str, token: str) -> None:
+def end(location: str, access: Access) -> None:
     """Have a host remove its home and end."""
-    _call(location, token, "end", b"", PING_S)
+    _call(location, access, "end", b"", PING_S)
 
 
-def ping(location: str, token: str) -> int:
+def ping(location: str, access: Access) -> int:
     """Give the process id of a host that is there and lets us in."""
-    return int(_call(location, token, "ping", b"", PING_S)["pid"])
+    return int(_call(location, access, "ping", b"", PING_S)["pid"])
 
 
-def _while_it_lives(call: Callable[[], Iterator[T]], location: str, token: str) -> Iterator[T]:
+def _while_it_lives(call: Callable[[], Iterator[T]], location: str, access: Access) -> Iterator[T]:
     """Give what a call gives, which a thread makes: it cannot be left otherwise before the peer says something."""
     # Few, so that a peer does not send faster than we can take.
     given: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(2)
@@ -134,7 +131,7 @@ def _while_it_lives(call: Callable[[], Iterator[T]], location: str, token: str) 
             try:
                 one, error = given.get(timeout=SILENCE_S)
             except queue.Empty:
-                ping(location, token)
+                ping(location, access)
                 continue
             if isinstance(error, StopIteration):
                 return
@@ -145,10 +142,10 @@ def _while_it_lives(call: Callable[[], Iterator[T]], location: str, token: str) 
         left.set()
 
 
-def _call(location: str, token: str, action: str, body: bytes, timeout_s: float) -> Any:
+def _call(location: str, access: Access, action: str, body: bytes, timeout_s: float) -> Any:
     try:
-        with flight.connect(location) as peer:
-            results = list(peer.do_action(flight.Action(action, body), _options(token, timeout_s)))
+        with access.connect(location) as peer:
+            results = list(peer.do_action(flight.Action(action, body), access.options(timeout_s)))
         return json.loads(results[0].body.to_pybytes())
     except (pa.ArrowException, IndexError, ValueError, OSError) as error:
         raise failed(location, error) from error

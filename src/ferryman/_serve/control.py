@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow.flight as flight
 
 from ferryman._model.errors import FerrymanError, from_text, to_text
+from ferryman._serve.access import Access
 from ferryman._serve.registry import Running
-from ferryman._serve.wire import AUTHORIZATION, Token, failed
+from ferryman._serve.wire import Token, failed
 
 Handler = Callable[[Mapping[str, Any]], Any]
 
@@ -49,12 +50,10 @@ class Control(flight.FlightServerBase):  # type: ignore[misc]
 
 def ask(job: Running, request: str, timeout_s: float = 60.0, **values: Any) -> Any:
     """Ask a running job for something; its own errors are raised here."""
-    options = flight.FlightCallOptions(
-        timeout=timeout_s, headers=[(AUTHORIZATION.encode(), f"Bearer {job.token}".encode())]
-    )
+    access = Access(job.token)
     try:
-        with flight.connect(job.location) as peer:
-            (answer,) = peer.do_action(flight.Action(request, json.dumps(values).encode()), options)
+        with access.connect(job.location) as peer:
+            (answer,) = peer.do_action(flight.Action(request, json.dumps(values).encode()), access.options(timeout_s))
         return json.loads(answer.body.to_pybytes())
     except (flight.FlightError, ValueError, OSError) as error:
         raise from_text(str(error)) or failed(job.location, error) from error

@@ -29,6 +29,7 @@ from ferryman._log.checkpoint import Checkpoint, evolution_of, schemas_of
 from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, PeerFailed, StaleTask
 from ferryman._serve import client
+from ferryman._serve.access import Access
 from ferryman._serve.line import Line, aside
 from ferryman._serve.wire import PIECES, Bring, Drop, Take, Token, cut, parse, piece
 from ferryman._state import store as stores
@@ -56,6 +57,8 @@ class Configuration:
         What callers must know.
     watched
         The process to end with.
+    tls
+        The directory of certificates, if lines are to be encrypted.
     bytes_per_s
         How fast it sends at the most, to all peers together; None for as fast as it can.
     delay_s
@@ -67,20 +70,26 @@ class Configuration:
     checkpoint: str
     token: str
     watched: int
+    tls: str | None = None
     bytes_per_s: float | None = None
     delay_s: float = 0.0
+
+    @property
+    def access(self) -> Access:
+        """Give how to get into it."""
+        return Access(self.token, self.tls)
 
 
 class StateHost(flight.FlightServerBase):  # type: ignore[misc]
     """Serve main copies of one home."""
 
     def __init__(self, configuration: Configuration) -> None:
-        location = flight.Location.for_grpc_tcp(configuration.address, 0)
-        super().__init__(location, middleware={"token": Token(configuration.token)})
+        self._access = configuration.access
+        location = self._access.location(configuration.address, 0)
+        super().__init__(location, middleware={"token": Token(configuration.token)}, **self._access.server())
         self._home = Path(configuration.home)
         self._checkpoint = Checkpoint(directory(configuration.checkpoint))
         self._card = self._checkpoint.job_card()
-        self._token = configuration.token
         self._line = Line(configuration.bytes_per_s, configuration.delay_s)
         self._stores: dict[str, stores.Store] = {}
         self._lock = threading.Lock()
@@ -150,7 +159,7 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             # Whatever a peer cannot give, or gives wrong, is in the checkpoint.
             with contextlib.suppress(PeerFailed):
                 take = Take(bring.tables, missing, bring.bytes_per_s)
-                for group, mains in client.take(bring.peer, self._token, take, schemas):
+                for group, mains in client.take(bring.peer, self._access, take, schemas):
                     # Where rows wait, the epoch that takes them up should find nothing left to do.
                     latest = self._checkpoint.latest() if bring.bytes_per_s is None else None
                     size, to = 0, max(bring.to, latest.epoch if latest else 0)
@@ -236,7 +245,8 @@ def main() -> None:
     host = StateHost(configuration)
     threading.Thread(target=_end_with, args=(configuration.watched,), daemon=True).start()
     home = Path(configuration.home)
-    said = {"location": f"grpc+tcp://{configuration.address}:{host.port}", "pid": os.getpid()}
+    location = configuration.access.location(configuration.address, host.port).uri.decode()
+    said = {"location": location, "pid": os.getpid()}
     (home / f".{LOCATION}").write_text(json.dumps(said))
     os.replace(home / f".{LOCATION}", home / LOCATION)
     host.serve()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ferryman._model.errors import PeerFailed
 from ferryman._serve import client
+from ferryman._serve.access import Access
 from ferryman._serve.host import LOCATION, Configuration
 from ferryman._testing.processes import kill, look
 
@@ -39,7 +40,7 @@ def begin(configuration: Configuration) -> str | None:
     home.mkdir(parents=True, exist_ok=True)
     with (home / "state-host.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        location = _running(home / LOCATION, configuration.token)
+        location = _running(home / LOCATION, configuration.access)
         if location is None and not _coming_up(home / _STARTED):
             _put_down(home)
             (home / LOCATION).unlink(missing_ok=True)
@@ -48,10 +49,10 @@ def begin(configuration: Configuration) -> str | None:
         return location
 
 
-def _running(file: Path, token: str) -> str | None:
+def _running(file: Path, access: Access) -> str | None:
     try:
         location = str(json.loads(file.read_text())["location"])
-        client.ping(location, token)
+        client.ping(location, access)
     except (OSError, ValueError, KeyError, PeerFailed):
         return None
     return location

@@ -13,8 +13,8 @@ import pyarrow.flight as flight
 import xxhash
 
 from ferryman._model.errors import PeerFailed
+from ferryman._serve.access import AUTHORIZATION
 
-AUTHORIZATION = "authorization"
 # A main copy travels in batches of about so many bytes: large enough to be fast, small enough that nobody has to wait
 # long for the line, the store or a core because of one.
 PIECE_BYTES = 1 << 20

@@ -71,6 +71,7 @@ class EpochRunner:
         fsync: bool,
         home: str | None,
         isolate: bool = False,
+        tls: str | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.latest = checkpoint.latest()
@@ -84,7 +85,7 @@ class EpochRunner:
         self._prepared = False
         self._held: frozenset[int] = frozenset()
         self.run_id = uuid.uuid4().hex
-        self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest, isolate=isolate)
+        self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest, isolate=isolate, tls=tls)
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,

@@ -26,6 +26,7 @@ from ferryman._model.errors import (
 )
 from ferryman._model.records import GROUPS, JobCard
 from ferryman._operator.aggregate import AggregateRunner
+from ferryman._serve.certificates import missing
 from ferryman._spark import advice
 from ferryman._spark.background import Background
 from ferryman._spark.epoch import EpochRunner, routing_for
@@ -64,6 +65,9 @@ class Ferry:
     hot_keys
         "isolate" pins a key that stays hot and moves other keys off its instance, and takes that back when it has
         cooled; "report", the default, moves nothing by itself. `job.hot_keys` tells of them either way.
+    tls
+        A directory, on every host, with `cert.pem` and `key.pem` of that host and `ca.pem`, who signed all of them: state
+        then travels encrypted, between those that have such a certificate. If left out it is not encrypted.
 
     Examples
     --------
@@ -84,6 +88,7 @@ class Ferry:
         fsync: bool = False,
         store: str | None = None,
         hot_keys: str = "report",
+        tls: str | os.PathLike[str] | None = None,
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
@@ -108,6 +113,10 @@ class Ferry:
             faults.append(f"store={store!r}: give 'lmdb' or 'rocksdb', or leave it out")
         if hot_keys not in ("report", "isolate"):
             faults.append(f"hot_keys={hot_keys!r}: give 'report' or 'isolate'")
+        if tls is not None and not _path(tls):
+            faults.append(f"tls={tls!r}: give a local directory with cert.pem, key.pem and ca.pem, or leave it out")
+        elif tls is not None and (lacking := missing(os.fspath(tls))):
+            faults.append(f"tls={tls!r}: there is no {', no '.join(lacking)} in that directory on this host")
         if not isinstance(fsync, bool):
             faults.append(f"fsync={fsync!r}: give True or False")
         if faults:
@@ -121,6 +130,7 @@ class Ferry:
         self._fsync = fsync
         self._store = store
         self._isolate = hot_keys == "isolate"
+        self._tls = None if tls is None else os.fspath(tls)
 
     def stream(self, frame: DataFrame) -> Stream:
         """Begin with any streaming DataFrame."""
@@ -185,7 +195,14 @@ class Ferry:
                     stream.keep_in(self._store)
                 planner.add(stream)
             runner = EpochRunner(
-                checkpoint, card, planner, outputs, fsync=self._fsync, home=self._home, isolate=self._isolate
+                checkpoint,
+                card,
+                planner,
+                outputs,
+                fsync=self._fsync,
+                home=self._home,
+                isolate=self._isolate,
+                tls=self._tls,
             )
             background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)
             return Job(

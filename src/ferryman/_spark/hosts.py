@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from ferryman._spark.home import home, host
+
+if TYPE_CHECKING:
+    from ferryman._serve.access import Access
 
 PLACES = "instance int, host string, location string"
 
@@ -38,8 +42,16 @@ class FindHost:
     run_id: str
     home: str | None
     token: str
+    tls: str | None = None
     bytes_per_s: float | None = None
     delay_s: float = 0.0
+
+    @property
+    def access(self) -> Access:
+        """Give how to get into the state hosts."""
+        from ferryman._serve.access import Access
+
+        return Access(self.token, self.tls)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run in the place of an instance."""
@@ -53,7 +65,7 @@ class FindHost:
         assert context is not None, "Spark calls this inside a task"
         place = home(self.checkpoint, self.run_id, self.home)
         # A worker's parent is the executor's Python daemon, which ends with the executor.
-        line = (self.bytes_per_s, self.delay_s)
+        line = (self.tls, self.bytes_per_s, self.delay_s)
         location = begin(Configuration(host(), str(place), self.checkpoint, self.token, os.getppid(), *line))
         found = {"instance": [context.partitionId()], "host": [host()], "location": [location]}
         schema = pa.schema([("instance", pa.int32()), ("host", pa.string()), ("location", pa.string())])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import threading
 import time
 from collections import Counter
@@ -27,15 +26,13 @@ from ferryman._model.records import Manifest, RoutingTable
 from ferryman._routing.heat import Heat
 from ferryman._routing.planning import Load, moves, relabelled
 from ferryman._spark.change import Preview, Reconfiguration
-from ferryman._spark.hosts import FindHost, Place
 from ferryman._spark.plan import Planner
+from ferryman._spark.state_hosts import PATIENCE_S, Errand, StateHosts
 from ferryman._spark.travel import Lane, Travel, travel_of
 from ferryman._testing.faults import reach
 
 log = logging.getLogger("ferryman")
 
-# How long to wait for a state host to come up.
-_PATIENCE_S = 60.0
 # How long to wait for an epoch to end, where there is time between two.
 _LONGEST_PAUSE_S = 5.0
 # Of how many it is remembered how much they wrote.
@@ -66,6 +63,8 @@ class Reconfigurer:
         The manifest of the newest committed epoch.
     isolate
         Whether hot keys are isolated, and put back when they have cooled.
+    tls
+        The directory of certificates on every host, if lines between state hosts are to be encrypted.
     """
 
     def __init__(
@@ -77,12 +76,13 @@ class Reconfigurer:
         latest: Manifest | None,
         *,
         isolate: bool = False,
+        tls: str | None = None,
     ) -> None:
         self.planner = planner
         # Called when an epoch is wanted, data or not.
         self.wake: Callable[[], None] = lambda: None
         self._checkpoint = checkpoint
-        self._find = FindHost(checkpoint.directory.uri, run_id, home, secrets.token_hex(16))
+        self.hosts = StateHosts(checkpoint.directory.uri, run_id, home, tls)
         self._epoch = latest.epoch if latest else 0
         self._waiting = waiting_groups(latest)
         self._changed = threading.Condition()
@@ -92,12 +92,9 @@ class Reconfigurer:
         self._isolate = isolate
         self.heat = Heat(len(planner.routing.owner))
         self._closed = ""
-        self._hosts: set[str] = set()
         self._worker: threading.Thread | None = None
-        self._starter: threading.Thread | None = None
         self._rhythm = Rhythm()
         self._weights: dict[int, int] = {}
-        self._known: tuple[object, dict[int, Place]] = (None, {})
 
     # -- for epochs --------------------------------------------------------------------------------
 
@@ -135,9 +132,8 @@ class Reconfigurer:
                 self._weights = self._weights if len(self._weights) < _REMEMBERED else {}
                 self._weights[latest.epoch] = _bytes(latest)
             self._changed.notify_all()
-        if self._rhythm.epochs == _SETTLED and planner.pinned and not self._closed:
-            self._starter = threading.Thread(target=self._start_hosts, name="ferryman-hosts", daemon=True)
-            self._starter.start()
+        if self._rhythm.epochs == _SETTLED and planner.pinned:
+            self.hosts.start(lambda: self.planner)
 
     def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
         """Take the rows of an epoch's tasks, by key group and heavy key, into the load."""
@@ -250,6 +246,7 @@ class Reconfigurer:
         """End with the job."""
         with self._changed:
             self._closed = self._closed or why
+            self.hosts.close(why)
             self._changed.notify_all()
             current = self._current
             if current is not None and current._machine.running is not None:
@@ -259,24 +256,12 @@ class Reconfigurer:
 
     def release(self) -> None:
         """End the state hosts, with the homes they serve; after the last epoch."""
-        for thread in (self._worker, self._starter):
-            if thread is not None:
-                # It may have started some that are still coming up.
-                thread.join(_PATIENCE_S)
-        if self._hosts:
-            from ferryman._serve import client
-
-            for location in self._hosts:
-                # One that is gone has nothing left to end.
-                with contextlib.suppress(PeerFailed):
-                    client.end(location, self._find.token)
+        if self._worker is not None:
+            # It may have started state hosts that are still coming up.
+            self._worker.join(PATIENCE_S)
+        self.hosts.end()
 
     # -- inside ------------------------------------------------------------------------------------
-
-    def _start_hosts(self) -> None:
-        # Whatever is wrong is said when a change needs them.
-        with contextlib.suppress(Exception):
-            self._places(self.planner)
 
     def _work(self, current: Reconfiguration, earlier: threading.Thread | None) -> None:
         """Do what the machine wants done, until nothing is left."""
@@ -379,7 +364,7 @@ class Reconfigurer:
         try:
             # Where it is then, it stays: state is copied there.
             ready.settle(tries=_MOST_ANCHORS)
-            before, after = self._places(ready)
+            before, after = self.hosts.places(self.planner, ready)
             reach("plan-prepare")
         except BaseException:
             ready.release(but_for=self.planner)
@@ -397,35 +382,6 @@ class Reconfigurer:
             self._next[plan.after.instances] = ready
             self._step(current, replace(current._machine, plan=plan).on_prepared())
         return travel_of(plan, before, after)
-
-    def _places(self, ready: Planner) -> tuple[dict[int, Place], dict[int, Place]]:
-        """Find where instances are and will be; wait until there is a state host at each of these places."""
-        deadline = time.monotonic() + _PATIENCE_S
-        if self._closed:
-            raise PeerFailed(f"{self._closed}; no state hosts are started any more")
-        while True:
-            before, after = self._located(self.planner), self._located(ready)
-            self._hosts.update(place.location for place in (*before.values(), *after.values()) if place.location)
-            if all(place.location for place in (*before.values(), *after.values())):
-                return before, after
-            if time.monotonic() > deadline:
-                raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
-            # It takes a second or two, and asking takes slots that epochs want.
-            time.sleep(0.5)
-
-    def _located(self, planner: Planner) -> dict[int, Place]:
-        """Find where instances are: where they were, while the executors are the same and the state hosts answer."""
-        from ferryman._serve import client
-
-        anchor, places = self._known
-        with contextlib.suppress(PeerFailed):
-            if anchor is not None and anchor is planner.anchor and all(place.location for place in places.values()):
-                for location in {place.location for place in places.values()}:
-                    client.ping(location or "", self._find.token)
-                return places
-        places = planner.places(self._find)
-        self._known = planner.anchor, places
-        return places
 
     def _copy(self, current: Reconfiguration, lanes: Sequence[Lane]) -> None:
         """Have every target bring in what comes to it, until at most one epoch is missing."""
@@ -478,18 +434,10 @@ class Reconfigurer:
     def _bring(
         self, target: str, groups: tuple[int, ...], peer: str | None, bytes_per_s: float | None = None
     ) -> Iterator[dict[str, int]]:
-        # Here, and where it is dropped: a job that nobody changes needs no Arrow Flight.
-        from ferryman._serve import client
-        from ferryman._serve.wire import Bring
-
-        wanted = Bring(self._tables(), groups, self._epoch, peer, bytes_per_s)
-        return client.bring(target, self._find.token, wanted)
+        return self.hosts.bring(target, self._errand(groups), self._epoch, peer, bytes_per_s)
 
     def _tidy(self, current: Reconfiguration, travel: Travel) -> None:
         """Forget what is of no use any more: the old mains of what has moved, the new ones of what has not."""
-        from ferryman._serve import client
-        from ferryman._serve.wire import Drop
-
         done = current._machine.phase is Phase.DONE
         released = {move.group for move in current._machine.to_release()}
         # Pins change with the last step, so what has pinned keys is still needed where it was.
@@ -503,14 +451,14 @@ class Reconfigurer:
         for location, groups in useless:
             try:
                 if groups:
-                    client.drop(location, self._find.token, Drop(self._tables(), tuple(groups)))
+                    self.hosts.drop(location, self._errand(tuple(groups)))
             except PeerFailed:
                 # One that is gone has forgotten already.
                 failed = True
         if failed and not self._closed:
             # One that stalls may hold locks that tasks wait for; who is sent to look for it ends it.
             with contextlib.suppress(Exception):
-                self._places(self.planner)
+                self.hosts.places(self.planner)
 
     def _weight(self) -> int:
         """Weigh the state: the newest snapshot, and the deltas since."""
@@ -525,8 +473,9 @@ class Reconfigurer:
             weight += self._weights[epoch]
         return weight
 
-    def _tables(self) -> dict[str, str]:
-        return {table.name: table.backend for node in self.planner.nodes.values() for table in node.stream.spec.kept}
+    def _errand(self, groups: tuple[int, ...]) -> Errand:
+        specs = (node.stream.spec for node in self.planner.nodes.values())
+        return Errand({table.name: table.backend for spec in specs for table in spec.kept}, groups)
 
     def _planner_for(self, table: RoutingTable) -> Planner:
         if table == self.planner.routing:

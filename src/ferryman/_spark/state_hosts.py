@@ -1,0 +1,123 @@
+"""The state hosts of a job as its driver sees them: where they are, and what they are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ferryman._model.errors import PeerFailed
+from ferryman._spark.hosts import FindHost, Place
+from ferryman._spark.plan import Planner
+
+# Arrow Flight is imported where it is used: a job that nobody changes needs none.
+
+# How long to wait for a state host to come up.
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a state host is to bring or to forget: key groups of these tables, with the store of each."""
+
+    tables: Mapping[str, str]
+    groups: tuple[int, ...]
+
+
+class StateHosts:
+    """Find, start, ask and end the state hosts of a job.
+
+    Parameters
+    ----------
+    checkpoint, run_id, home
+        The run of the job, and where its hosts keep their homes.
+    tls
+        The directory of certificates on every host; None for lines that are not encrypted.
+    """
+
+    def __init__(self, checkpoint: str, run_id: str, home: str | None, tls: str | None) -> None:
+        self.find = FindHost(checkpoint, run_id, home, secrets.token_hex(16), tls)
+        self._seen: set[str] = set()
+        self._known: tuple[object, dict[int, Place]] = (None, {})
+        self._closed = ""
+        self._starter: threading.Thread | None = None
+
+    def start(self, planner: Callable[[], Planner]) -> None:
+        """Start them ahead of the first change, in the background."""
+
+        def work() -> None:
+            # Whatever is wrong is said when a change needs them.
+            with contextlib.suppress(Exception):
+                self.places(planner())
+
+        if not self._closed:
+            self._starter = threading.Thread(target=work, name="ferryman-hosts", daemon=True)
+            self._starter.start()
+
+    def places(self, *planners: Planner) -> list[dict[int, Place]]:
+        """Find where the instances of layouts are; wait until there is a state host at each of these places."""
+        deadline = time.monotonic() + PATIENCE_S
+        if self._closed:
+            raise PeerFailed(f"{self._closed}; no state hosts are started any more")
+        while True:
+            found = [self._located(planner) for planner in planners]
+            locations = [place.location for places in found for place in places.values()]
+            self._seen.update(one for one in locations if one)
+            if all(locations):
+                return found
+            if time.monotonic() > deadline:
+                raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
+            # It takes a second or two, and asking takes slots that epochs want.
+            time.sleep(0.5)
+
+    def bring(
+        self, target: str, errand: Errand, to: int, peer: str | None, bytes_per_s: float | None
+    ) -> Iterator[dict[str, int]]:
+        """Have one bring key groups to an epoch; tell of each as it arrives."""
+        from ferryman._serve import client
+        from ferryman._serve.wire import Bring
+
+        return client.bring(
+            target, self.find.access, Bring(errand.tables, errand.groups, to, peer, bytes_per_s)
+        )  # fmt: skip
+
+    def drop(self, location: str, errand: Errand) -> None:
+        """Have one forget key groups."""
+        from ferryman._serve import client
+        from ferryman._serve.wire import Drop
+
+        client.drop(location, self.find.access, Drop(errand.tables, errand.groups))
+
+    def close(self, why: str) -> None:
+        """Start none any more."""
+        self._closed = self._closed or why
+
+    def end(self) -> None:
+        """End them all, with the homes they serve."""
+        if self._starter is not None:
+            # It may have started some that are still coming up.
+            self._starter.join(PATIENCE_S)
+        if self._seen:
+            from ferryman._serve import client
+
+            for location in self._seen:
+                # One that is gone has nothing left to end.
+                with contextlib.suppress(PeerFailed):
+                    client.end(location, self.find.access)
+
+    def _located(self, planner: Planner) -> dict[int, Place]:
+        """Find where instances are: where they were, while the executors are the same and the state hosts answer."""
+        from ferryman._serve import client
+
+        anchor, places = self._known
+        with contextlib.suppress(PeerFailed):
+            if anchor is not None and anchor is planner.anchor and all(place.location for place in places.values()):
+                for location in {place.location for place in places.values()}:
+                    client.ping(location or "", self.find.access)
+                return places
+        places = planner.places(self.find)
+        self._known = planner.anchor, places
+        return places
