@@ -66,8 +66,8 @@ class Ferry:
         "isolate" pins a key that stays hot and moves other keys off its instance, and takes that back when it has
         cooled; "report", the default, moves nothing by itself. `job.hot_keys` tells of them either way.
     tls
-        A directory, on every host, with `cert.pem` and `key.pem` of that host and `ca.pem`, who signed all of them: state
-        then travels encrypted, between those that have such a certificate. If left out it is not encrypted.
+        A directory, on every host, with `cert.pem` and `key.pem` of that host and `ca.pem`, who signed all of them:
+        state then travels encrypted, between those that have such a certificate. If left out it is not encrypted.
 
     Examples
     --------
