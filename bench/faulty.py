@@ -139,10 +139,10 @@ class Campaign:
         for case in self._cases:
             if case.name in over:
                 continue
-            if time.time() > self._until_s:
-                break
             if begun is not None and begun["case"] == case.name:
                 self._judge_killed(case, begun)
+            elif time.time() > self._until_s:
+                break
             else:
                 self._run(case)
             chain = [one for one in self._cases if one.chain == case.chain]
