@@ -131,7 +131,8 @@ def campaign(
         )
     )
     told = 0
-    while len(_ended(lines)) < len(todo) and time.time() < until_s:
+    # A case that ended its driver is judged by the next one, however late it is.
+    while len(_ended(lines)) < len(todo) and (time.time() < until_s or _open(lines)):
         before = len(lines.read_text())
         with (place / "driver.log").open("ab") as log:
             driver = subprocess.Popen(
@@ -180,6 +181,12 @@ def left_on(cluster: Cluster, patience_s: float = 30.0) -> list[str]:
 def _said(lines: Path) -> list[dict[str, Any]]:
     # The last line may be half written.
     return [json.loads(line) for line in lines.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _open(lines: Path) -> bool:
+    """Tell whether a case has begun and has not been judged."""
+    said = [one for one in _said(lines) if "case" in one]
+    return bool(said) and "ended" not in said[-1]
 
 
 def _ended(lines: Path) -> list[dict[str, Any]]:

@@ -135,14 +135,14 @@ class Campaign:
         """Judge the case that ended the driver before, then go on with those that are left."""
         said = [json.loads(line) for line in self._lines.read_text().splitlines()] if self._lines.exists() else []
         over = {one["case"] for one in said if "ended" in one}
-        begun = next((one for one in said if "ended" not in one and one["case"] not in over), None)
+        begun = next((one for one in said if "case" in one and one["case"] not in over), None)
         for case in self._cases:
             if case.name in over:
                 continue
-            if time.time() > self._until_s:
-                break
             if begun is not None and begun["case"] == case.name:
                 self._judge_killed(case, begun)
+            elif time.time() > self._until_s:
+                break
             else:
                 self._run(case)
             chain = [one for one in self._cases if one.chain == case.chain]
