@@ -92,10 +92,12 @@ class Change:
         """
         rows = self.rows
         latency = (rows.done - rows.due) * 1000
-        before = (rows.due >= self.since_s) & (rows.done < self.asked_s)
+        before = (rows.done >= self.since_s) & (rows.done < self.asked_s)
         during = (rows.done >= self.asked_s) & (rows.due <= self.ended_s)
         after = (rows.due > self.ended_s) & (rows.due < self.until_s)
         moving = np.isin(rows.groups, list(self.moving))
+        if not (before & moving).any() or not (during & moving).any():
+            raise RuntimeError("no epoch ended in the time before the change or during it: watch longer, or load less")
         p99 = float(np.percentile(latency[before], 99))
         bound = 1.2 * p99
         windows = [(at, float(np.percentile(some, 99)) if len(some) else None) for at, some in self.windows()]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -57,8 +58,10 @@ _BEHIND_S = 3.0
 # How long a stream must be as it was before a change, and how long that is waited for.
 _CALM_S = 3.0
 _PATIENCE_S = 90.0
-# State whose main copies are read and compared in the end; of a larger one, some key groups.
+# State whose main copies are read and compared in the end, and how long that may take on a slow line; of a larger one,
+# some key groups.
 _COMPARED_BYTES = 200_000_000
+_COMPARED_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -167,9 +170,12 @@ class _Kept:
         """Wait until every key has its state and no backlog is left, and a little more; rows take time from then on."""
         deadline = time.monotonic() + 600
         while True:
-            done = sum(part.num_rows for _, _, part in self.parts)
+            parts = list(self.parts)
+            done = sum(part.num_rows for _, _, part in parts)
             due = (time.time() - self._start) * self._load.rate
-            if done >= self._load.keys and done > due - _BEHIND_S * self._load.rate:
+            # On a slow machine the epoch under way, and the one before it, are longer.
+            epoch_s = parts[-1][1] - parts[-2][1] if len(parts) > 1 else 0.0
+            if done >= self._load.keys and done > due - max(_BEHIND_S, 2.5 * epoch_s) * self._load.rate:
                 if flag is not None:
                     flag.touch()
                 time.sleep(seconds)
@@ -460,7 +466,8 @@ def _mains_right(job: Job, load: Load) -> bool:
     spec = changes.planner.nodes["Movable"].stream.spec
     table = next(one for one in spec.kept if one.name.endswith(".held"))
     schema = part_schema(table.key, table.state)
-    step = max(1, load.keys * load.size // _COMPARED_BYTES)
+    most = min(_COMPARED_BYTES, (load.link_mbit or 1e9) * 1e6 / 8 * _COMPARED_S * load.hosts)
+    step = max(1, math.ceil(load.keys * load.size / most))
     found: dict[str, bytes] = {}
     for instance, place in changes.planner.places(changes.hosts.find).items():
         mine = [group for group, owner in enumerate(changes.table.owner) if owner == instance]

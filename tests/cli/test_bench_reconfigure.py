@@ -109,11 +109,12 @@ def test_options_that_make_no_sense_are_refused(given, says):
     assert says in done.output
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not available(2), reason="needs several loopback addresses")
 def test_the_command_measures_a_change(tmp_path: Path) -> None:
     written, chart = tmp_path / "reconfigure.json", tmp_path / "reconfigure.png"
     tiny = ["--keys", "32", "--bytes", "2000", "--rate", "40", "--groups", "8", "--link-mbit", "10", "--delay-ms", "1"]
-    watched = ["--before", "2", "--after", "2", "--warm", "0", "--strategies", "push"]
+    watched = ["--before", "4", "--after", "2", "--warm", "0", "--strategies", "push"]
     done = CliRunner().invoke(
         app, ["bench", "reconfigure", *tiny, *watched, "--json", str(written), "--chart", str(chart)]
     )

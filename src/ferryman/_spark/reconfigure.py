@@ -401,6 +401,8 @@ class Reconfigurer:
 
     def _catch_up(self, current: Reconfiguration, lane: Lane) -> None:
         stopped = current._machine.plan.strategy.waits == "everything"
+        if self._rhythm.pace().between_s and not stopped:
+            self._await_epoch(current, self._rhythm.epochs)
         for _ in self._bring(lane.target, lane.groups, None, None if stopped else LEAST):
             pass
 
@@ -409,16 +411,16 @@ class Reconfigurer:
         stopped = current._machine.plan.strategy.waits == "everything"
         pace = self._rhythm.pace()
         each = max(1, current.preview.bytes // max(1, len(current.preview.moves)))
-        left = list(lane.groups)
-        while left and not current.over:
-            count = len(left) if stopped else max(1, pace.chunk // each)
-            some, left = tuple(left[:count]), left[count:]
+        done = 0
+        while done < len(lane.groups) and not current.over:
+            done += len(lane.groups) if stopped else max(1, pace.chunk // each)
             seen = self._rhythm.epochs
             if pace.between_s and not stopped:
                 self._await_epoch(current, seen)
             began, size = time.monotonic(), 0
             speed = None if stopped else MOST if pace.between_s else pace.bytes_per_s
-            for arrived in self._bring(lane.target, some, lane.source, speed):
+            # Those that are there catch up with the others, so that little is left to do in the end.
+            for arrived in self._bring(lane.target, lane.groups[:done], lane.source, speed):
                 size += arrived["bytes"]
                 reach("plan-copy")
                 if current.over:
