@@ -140,10 +140,12 @@ class Reconfigurer:
         self.heat.count(receipts, self.table)
         current = self._current
         if self._isolate and (current is None or current.over) and not self._closed:
-            wish = self.heat.wish(self.table)
+            table = self.table
+            wish = self.heat.wish(table)
             if wish is not None:
                 # Weighing a plan reads the checkpoint, which no epoch should wait for.
-                threading.Thread(target=self._fulfil, args=wish, name="ferryman-hot-keys", daemon=True).start()
+                wanted = (*wish, table)
+                threading.Thread(target=self._fulfil, args=wanted, name="ferryman-hot-keys", daemon=True).start()
 
     @property
     def wants_epoch(self) -> bool:
@@ -283,10 +285,16 @@ class Reconfigurer:
         reach("plan-release")
         self._tidy(current, travel)
 
-    def _fulfil(self, kind: str, after: RoutingTable) -> None:
+    def _fulfil(self, kind: str, after: RoutingTable, of: RoutingTable) -> None:
         """Have a hot key isolated, or a cooled one put back; what cannot be now is wished for again."""
+
+        def choose(before: RoutingTable, load: Load) -> RoutingTable:
+            if before != of:
+                raise PlanUnderWay("another plan came before this one and changed who owns what.")
+            return replace(after, version=before.version + 1)
+
         try:
-            self.request(kind, lambda before, load: replace(after, version=before.version + 1), "live")
+            self.request(kind, choose, "live")
         except (InvalidPlan, PlanUnderWay) as error:
             log.debug("hot keys stay where they are: %s", error)
 
