@@ -29,14 +29,13 @@ from ferryman._spark.change import Preview, Reconfiguration
 from ferryman._spark.plan import Planner
 from ferryman._spark.state_hosts import PATIENCE_S, Errand, StateHosts
 from ferryman._spark.travel import Lane, Travel, travel_of
+from ferryman._spark.weight import StateWeight
 from ferryman._testing.faults import reach
 
 log = logging.getLogger("ferryman")
 
 # How long to wait for an epoch to end, where there is time between two.
 _LONGEST_PAUSE_S = 5.0
-# Of how many it is remembered how much they wrote.
-_REMEMBERED = 10_000
 # After so many epochs the state hosts are started, so that the first change of a job is like any other.
 _SETTLED = 10
 # What a lane and an instance are taken to do in a second, where an order wants to know which takes longer.
@@ -94,7 +93,7 @@ class Reconfigurer:
         self._closed = ""
         self._worker: threading.Thread | None = None
         self._rhythm = Rhythm()
-        self._weights: dict[int, int] = {}
+        self._weight = StateWeight(checkpoint)
 
     # -- for epochs --------------------------------------------------------------------------------
 
@@ -129,8 +128,7 @@ class Reconfigurer:
                 self._step(current, current._machine.on_ended(committed=committed))
             self._rhythm.end(time.monotonic())
             if latest is not None:
-                self._weights = self._weights if len(self._weights) < _REMEMBERED else {}
-                self._weights[latest.epoch] = _bytes(latest)
+                self._weight.note(latest)
             self._changed.notify_all()
         if self._rhythm.epochs == _SETTLED and planner.pinned:
             self.hosts.start(lambda: self.planner)
@@ -173,7 +171,7 @@ class Reconfigurer:
         before = self.table
         moving = moves(before, after)
         groups = {move.group for move in moving if not move.key or move.pins}
-        bytes = self._weight() * len(groups) // max(1, len(before.owner))
+        bytes = self._weight.bytes(self._epoch) * len(groups) // max(1, len(before.owner))
 
         def fullest(table: RoutingTable) -> float:
             load = self.heat.load(table)
@@ -357,7 +355,7 @@ class Reconfigurer:
                 for group in one.groups:
                     first[group] = min(one.epoch, first.get(group, one.epoch))
         load = self.load.groups
-        size = max(1, self._weight() // len(load))
+        size = max(1, self._weight.bytes(self._epoch) // len(load))
         cargo = []
         for group in groups:
             rows = load[group]
@@ -470,19 +468,6 @@ class Reconfigurer:
             with contextlib.suppress(Exception):
                 self.hosts.places(self.planner)
 
-    def _weight(self) -> int:
-        """Weigh the state: the newest snapshot, and the deltas since."""
-        snapshots = self._checkpoint.snapshots()
-        weight = self._checkpoint.snapshot(snapshots[-1]).bytes if snapshots else 0
-        since = (snapshots[-1] if snapshots else 0) + 1
-        self._weights = {epoch: bytes for epoch, bytes in list(self._weights.items()) if epoch >= since}
-        for epoch in range(since, self._epoch + 1):
-            if epoch not in self._weights:
-                # Of an earlier run.
-                self._weights[epoch] = _bytes(self._checkpoint.own_manifest(epoch))
-            weight += self._weights[epoch]
-        return weight
-
     def _errand(self, groups: tuple[int, ...]) -> Errand:
         specs = (node.stream.spec for node in self.planner.nodes.values())
         return Errand({table.name: table.backend for spec in specs for table in spec.kept}, groups)
@@ -511,10 +496,6 @@ def waiting_groups(manifest: Manifest | None) -> frozenset[int]:
     """List the key groups that have rows held after an epoch."""
     held = manifest.held.values() if manifest else ()
     return frozenset(group for ones in held for one in ones for group in one.groups)
-
-
-def _bytes(manifest: Manifest) -> int:
-    return sum(ref.bytes for refs in manifest.tables.values() for ref in refs)
 
 
 def _now_ms() -> int:
