@@ -214,15 +214,8 @@ class Reconfigurer:
             if before != self.table:
                 raise PlanUnderWay("another plan came before this one and changed who owns what. Ask again.")
             plan = Plan(before, after, chosen, steps_of(moves(before, after), chosen))
-            self._current = Reconfiguration(
-                kind,
-                preview,
-                how,
-                _now_ms(),
-                Migration.of(plan),
-                self._changed,
-                self.abort,
-            )
+            machine = Migration.of(plan)
+            self._current = Reconfiguration(kind, preview, how, _now_ms(), machine, self._changed, self.abort)
             self._history.append(self._current)
             worker = threading.Thread(
                 target=self._work, args=(self._current, self._worker), name="ferryman-plan", daemon=True
