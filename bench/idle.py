@@ -34,7 +34,7 @@ class Fixed:
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
-        self.wants_epoch = False
+        self.epoch_wanted_s = None
 
     @property
     def table(self) -> RoutingTable:

@@ -17,6 +17,8 @@ _WORTH_S = 0.1
 _USED = 0.5
 # How long copying without a pause may go on before it is looked what that did to the epochs.
 _CALL_S = 0.5
+# An epoch is not waited for any longer than this.
+_LONGEST_WAIT_S = 1.0
 # How many epochs are remembered to tell what is usual.
 _USUAL = 50
 
@@ -103,6 +105,24 @@ class Rhythm:
     def pace(self) -> Pace:
         """Give the pace to begin with."""
         return Pace.of(list(self._durations), list(self._pauses))
+
+    def overdue_s(self, now: float) -> float:
+        """Give in how many seconds the next epoch is later than usual: after twice the usual time, a second at most.
+
+        Examples
+        --------
+        >>> rhythm = Rhythm()
+        >>> for second in range(5):
+        ...     rhythm.begin(second * 0.25)
+        ...     rhythm.end(second * 0.25 + 0.125)
+        >>> rhythm.overdue_s(1.125)
+        0.25
+        >>> rhythm.overdue_s(9.0)
+        0.0
+        """
+        if self._ended is None or not self._pauses:
+            return 0.0
+        return max(0.0, self._ended + min(_LONGEST_WAIT_S, 2 * statistics.median(self._pauses)) - now)
 
     def since(self, epochs: int) -> list[float]:
         """Give how long those took that came after so many."""

@@ -189,14 +189,14 @@ class Job(Changing):
         due = self._runner.due_by_clock()
         if due is not None:
             left = min(left, (due - _now_ms()) / 1000)
-        if self._runner.due_by_watermark() or self._runner.changes.wants_epoch:
-            left = 0.0
+        wanted = 0.0 if self._runner.due_by_watermark() else self._runner.changes.epoch_wanted_s
+        left = left if wanted is None else min(left, wanted)
         return min(max(left, _SHORTEST_S), _LONGEST_S)
 
     def _last_epochs(self) -> None:
         """After all data of a source that ends: what the watermark has come to, and rows that wait, are done first."""
         for _ in range(_MOST_LAST_EPOCHS):
-            due = self._runner.due_by_watermark() or self._runner.changes.wants_epoch
+            due = self._runner.due_by_watermark() or self._runner.changes.epoch_wanted_s is not None
             if self._failure is not None or self._stopping or not due:
                 return
             now = _now_ms()

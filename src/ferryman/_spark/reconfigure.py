@@ -146,13 +146,19 @@ class Reconfigurer:
                 threading.Thread(target=self._fulfil, args=wanted, name="ferryman-hot-keys", daemon=True).start()
 
     @property
-    def wants_epoch(self) -> bool:
-        """Tell whether a plan, or rows that were held, wait for nothing but an epoch."""
+    def epoch_wanted_s(self) -> float | None:
+        """Give in how many seconds there should be an epoch, data or not; None if nothing waits for one."""
         # Without the lock: who holds it may be waking the one who asks.
         current = self._current
         if current is None or current.over or self._closed:
-            return bool(self._waiting)
-        return current._machine.phase is Phase.SWITCH or bool(self._waiting - current._machine.layout().held)
+            return 0.0 if self._waiting else None
+        machine = current._machine
+        if self._waiting - machine.layout().held:
+            return 0.0
+        if machine.phase is not Phase.SWITCH:
+            return None
+        # Where no row waits for the switch it can wait for rows: an epoch without them would be in their way.
+        return self._rhythm.overdue_s(time.monotonic()) if machine.plan.strategy.waits == "nothing" else 0.0
 
     # -- for users ---------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +30,8 @@ class Locks:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # The kernel does not keep the threads that share a file apart, and what one releases the others have lost.
+        self._turn = threading.Lock()
 
     def __enter__(self) -> Locks:
         return self
@@ -44,21 +47,23 @@ class Locks:
         ends = np.flatnonzero(np.diff(groups) != 1)
         starts = groups[np.concatenate(([0], ends + 1))] if len(groups) else groups
         stops = groups[np.concatenate((ends, [len(groups) - 1]))] + 1 if len(groups) else groups
-        try:
-            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-                self._set(fcntl.LOCK_EX, start, stop - start)
-            yield
-        finally:
-            self._set(fcntl.LOCK_UN, 0, _ALL_BYTES)
+        with self._turn:
+            try:
+                for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                    self._set(fcntl.LOCK_EX, start, stop - start)
+                yield
+            finally:
+                self._set(fcntl.LOCK_UN, 0, _ALL_BYTES)
 
     @contextlib.contextmanager
     def held_all(self) -> Iterator[None]:
         """Hold every lock of the file."""
-        try:
-            self._set(fcntl.LOCK_EX, 0, _ALL_BYTES)
-            yield
-        finally:
-            self._set(fcntl.LOCK_UN, 0, _ALL_BYTES)
+        with self._turn:
+            try:
+                self._set(fcntl.LOCK_EX, 0, _ALL_BYTES)
+                yield
+            finally:
+                self._set(fcntl.LOCK_UN, 0, _ALL_BYTES)
 
     def _set(self, how: int, start: int, length: int) -> None:
         if _OF_OPEN_FILE is None:

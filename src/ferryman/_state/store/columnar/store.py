@@ -5,6 +5,7 @@ Calls the ledger, the files, the codec and the kernels of this folder.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -59,6 +60,8 @@ class ColumnarStore:
         files = home.claim(directory, who, lambda fresh: Ledger.create(fresh / "ledger", groups))
         self._ledger = Ledger(files / "ledger", groups)
         self._locks = Locks(files / "groups.lock")
+        # One thread of a process at a time: another one may unmap what this one reads.
+        self._turn = threading.Lock()
         self._files = Files(files, self._ledger, self._columns, self._wide)
 
     def epochs(self) -> Ints:
@@ -83,7 +86,7 @@ class ColumnarStore:
 
     def apply(self, delta: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
-        with self._locks.held(wanted):
+        with self._turn, self._locks.held(np.sort(wanted)):
             self._repair(wanted)
             advancing = contract.to_advance(self._ledger.epochs(), wanted, epoch)
             rows = Rows.of(delta, self._key, self._declared, contract.mark(advancing, self._groups))
@@ -101,7 +104,7 @@ class ColumnarStore:
         wanted = np.asarray(groups, np.int64)
         rows = Rows.of(part, self._key, self._declared, contract.mark(wanted, self._groups))
         counts, text = self._sizes(rows)
-        with self._locks.held(wanted):
+        with self._turn, self._locks.held(np.sort(wanted)):
             numbers = np.zeros(self._groups, np.int64)
             for group in np.flatnonzero(counts).tolist():
                 numbers[group] = self._files.blank(group, int(counts[group]), int(text[group]))
@@ -123,31 +126,33 @@ class ColumnarStore:
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
-        with self._locks.held(wanted):
+        with self._turn, self._locks.held(np.sort(wanted)):
             self._count(wanted, -1, np.zeros_like(wanted))
 
     def mapped_bytes(self) -> int:
         return self._files.mapped_bytes()
 
     def release(self) -> None:
-        self._files.release()
+        with self._turn:
+            self._files.release()
 
     def close(self) -> None:
-        self._files.release()
+        self.release()
         self._ledger.close()
         self._locks.close()
 
     def _steady(self, groups: Ints, read: Callable[[], T]) -> T:
         """Read files of groups without a lock, and once more with it if a writer was at work meanwhile."""
-        version = self._files.refresh(groups)
-        if not self._ledger.writing[groups].any():
-            answer = read()
-            if not self._ledger.writing[groups].any() and (self._ledger.version[groups] == version).all():
-                return answer
-        with self._locks.held(groups):
-            self._repair(groups)
-            self._files.refresh(groups)
-            return read()
+        with self._turn:
+            version = self._files.refresh(groups)
+            if not self._ledger.writing[groups].any():
+                answer = read()
+                if not self._ledger.writing[groups].any() and (self._ledger.version[groups] == version).all():
+                    return answer
+            with self._locks.held(groups):
+                self._repair(groups)
+                self._files.refresh(groups)
+                return read()
 
     def _repair(self, groups: Ints) -> None:
         """Take back what a process had begun to append when it died; the caller holds the locks."""

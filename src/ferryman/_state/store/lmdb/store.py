@@ -7,7 +7,6 @@ long keys of this folder, and the records that ordered databases share.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -40,8 +39,6 @@ class LmdbStore:
         place = home.claim(directory, who, lambda fresh: None).resolve()
         self._at = Environment.acquire(place)
         self._locks = Locks(place / "groups.lock")
-        # The locks of one open file do not keep this process's own threads apart.
-        self._turn = threading.Lock()
 
     def epochs(self) -> Ints:
         with self._at.database.begin() as transaction:
@@ -79,7 +76,7 @@ class LmdbStore:
         wanted = np.asarray(groups, np.int64)
         rows = Rows.of(part, self._key, self._state, contract.mark(wanted, self._groups))
         records = self._records_of(rows)
-        with self._turn, self._locks.held(np.sort(wanted)):
+        with self._locks.held(np.sort(wanted)):
             # Without a main until all of it is there.
             self._forget(wanted)
             for some in _turns(records):
@@ -139,7 +136,7 @@ class LmdbStore:
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
-        with self._turn, self._locks.held(np.sort(wanted)):
+        with self._locks.held(np.sort(wanted)):
             self._forget(wanted)
 
     def mapped_bytes(self) -> int:
