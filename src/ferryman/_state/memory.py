@@ -8,7 +8,7 @@ Calls numba only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from llvmlite import ir
 from numba import types
@@ -46,6 +46,15 @@ def _storer(width: ir.IntType) -> Callable[..., Lowered]:
     return typed
 
 
+def _fence(typing_context: Any) -> Lowered:
+    def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), lower
+
+
+fence = cast("Callable[[], None]", intrinsic(_fence))
 load: Callable[[int], int] = intrinsic(_loader(_WORD))
 load_byte: Callable[[int], int] = intrinsic(_loader(_BYTE))
 store: Callable[[int, int], None] = intrinsic(_storer(_WORD))

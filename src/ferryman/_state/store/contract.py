@@ -51,9 +51,9 @@ class Ranges:
 class Store(Protocol):
     """Hold the main copies of one operator's key groups in one home.
 
-    Several processes may open a store on the same directory and keep it open. Each group is advanced
-    as a whole: after a kill it is at its old epoch, at its new one, or has no main; it never holds a
-    mixture. A home is a cache: whatever is missing, the caller rebuilds.
+    Several processes may open a store on the same directory and keep it open, and several threads may use
+    one. Each group is advanced as a whole: after a kill it is at its old epoch, at its new one, or has no
+    main; it never holds a mixture. A home is a cache: whatever is missing, the caller rebuilds.
     """
 
     def epochs(self) -> Ints:
@@ -62,7 +62,7 @@ class Store(Protocol):
     def lookup(self, keys: Keys) -> Found:
         """Read the state of keys whose groups have mains.
 
-        It takes no lock: read `epochs` again afterwards, and discard the answer if a group has moved.
+        It does not keep writers out: read `epochs` again afterwards, and discard the answer if a group has moved.
         """
 
     def apply(self, delta: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:

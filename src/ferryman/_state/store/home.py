@@ -18,7 +18,7 @@ import pyarrow as pa
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.locks import Locks
 
-_FORMAT = 1
+_FORMAT = 2
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 

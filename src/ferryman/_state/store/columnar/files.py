@@ -3,9 +3,9 @@
 A file has a main, which is never changed, and room for a delta behind it, which is only appended to. When
 the room is used up, both are folded into the main of another file, and that one counts from then on. There are two
 for each group, which take turns: to use what is allocated and mapped already costs a fraction of a new file. A
-reader in another process can be overtaken by that; it then finds the version changed. A file never shrinks, so
-what is mapped stays there. Knows which files this process has mapped and whether they are those that count.
-Calls `ledger`, `layout`, `mapping` and the kernels.
+reader in another process can be overtaken by that; it then finds the version changed. A file is never cut, only
+replaced by another one, so what is mapped stays there. Knows which files this process has mapped and whether
+they are those that count. Calls `ledger`, `layout`, `mapping` and the kernels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LEAST_ROWS = 256
 _LEAST_TEXT = 4096
 # A delta has room for so many epochs like the one that asks for it, and for half of the main at the least: then
 # folding, which costs what the main has, is paid for by the rows that were written.
-_EPOCHS = 3
+_ROOM_EPOCHS = 2
 # A file that has this many times the size that is wanted is not worth keeping.
 _SLACK = 4
 
@@ -61,15 +61,19 @@ class Files:
         while True:
             version, (_, files, self.fresh[groups], _) = self._ledger.read(groups)
             changed = np.flatnonzero(files != self._seen[groups])
+            failure: Exception | None = None
             try:
                 for group, file in zip(groups[changed].tolist(), files[changed].tolist(), strict=True):
                     self._map(group, file)
-            except FileNotFoundError as error:
-                # It was replaced between the two looks; or the whole store was.
-                if (self._ledger.version[groups] == version).all():
-                    raise self._gone() from error
-            else:
+            except (OSError, ValueError) as error:
+                failure = error
+            # What was opened may have taken its turn since, and be half of one and half of another.
+            if (self._ledger.version[groups] == version).all():
+                if failure is not None:
+                    raise self._gone() from failure
                 return version
+            for group in groups[changed].tolist():
+                self._forget(group)
 
     def reserve(self, groups: Ints, rows: Ints, text: Ints) -> None:
         """Make room for so many more rows and key bytes in the deltas of groups, whose locks the caller holds."""
@@ -93,27 +97,30 @@ class Files:
 
     def mapped_bytes(self) -> int:
         """Give the size of everything mapped."""
-        return sum(each.size for each in self._mappings.values())
+        current = ((group, int(self._seen[group]) & 1) for group in np.flatnonzero(self._seen > _NO_FILE).tolist())
+        return sum(self._mappings[each].size for each in current if each in self._mappings)
 
     def release(self) -> None:
         """Unmap everything."""
         self._seen[:] = -1
         self.shapes[:] = 0
-        for each in self._mappings.values():
-            each.close()
-        self._mappings.clear()
+        while self._mappings:
+            self._mappings.popitem()[1].close()
 
     def _fold(self, group: int, epoch: int, rows: int, text: int) -> None:
         """Give a group its other file: its rows in the main, and room for more in the delta."""
-        old = self.shapes.copy()
-        places = kernels.live(group, old, int(self.fresh[group]), self._columns, self._wide)
-        alive = kernels.text_at(group, places, old, self._columns) if self._wide else 0
+        old = self.shapes[:, group : group + 1].copy()
+        places = kernels.live(0, old, int(self.fresh[group]), self._columns, self._wide)
+        alive = kernels.text_at(0, places, old, self._columns) if self._wide else 0
         number = self._prepare(group, len(places), alive, rows, text)
         at, slots = self.shapes[:2, group].tolist()
-        kernels.fold(group, places, old, self._columns, at, slots, self._wide)
+        kernels.fold(0, places, old, self._columns, at, slots, self._wide)
         self._ledger.commit(np.array([group]), epoch, number)
         self._seen[group] = number
         self.fresh[group] = 0
+        before = self._mappings.get((group, (number + 1) & 1))
+        if before is not None and before.size > _SLACK * self._mappings[group, number & 1].size:
+            self._discard(group, number + 1)
 
     def _prepare(self, group: int, rows: int, text: int, more_rows: int, more_text: int) -> int:
         """Map the file of a group that does not count now, made empty, and give a number for it."""
@@ -121,23 +128,18 @@ class Files:
         # Higher than any before, and not as even or odd as the one that counts.
         number = int(version[0]) + 1
         number += (number - int(now)) % 2 == 0
-        room = max(_LEAST_ROWS, rows // 2, _EPOCHS * more_rows)
-        heap = max(_LEAST_TEXT, text // 2, _EPOCHS * more_text) if self._wide else 0
+        room = max(_LEAST_ROWS, rows // 2, _ROOM_EPOCHS * more_rows)
+        heap = max(_LEAST_TEXT, text // 2, _ROOM_EPOCHS * more_text) if self._wide else 0
         header = np.array([rows, text, room, heap], np.int64)
         shape, size = self._shape(header)
         self._forget(group)
-        with self._opened(group, number, os.O_CREAT) as file:
-            spare = os.fstat(file).st_size
-        if spare > _SLACK * size:
+        spare = self._spare_bytes(group, number)
+        if not size <= spare <= _SLACK * size:
             self._discard(group, number)
-        with self._opened(group, number, os.O_CREAT) as file:
-            # Not ftruncate: on a full disk a store into a hole of the file would kill the process.
-            if not hasattr(os, "posix_fallocate"):
-                os.ftruncate(file, max(spare, size))
-            elif spare < size:
-                os.posix_fallocate(file, 0, size)
+            self._make(group, number, size, header)
+        with self._opened(group, number) as file:
             os.pwrite(file, header.tobytes(), 0)
-            self._remember(group, self._mapped(group, number, file), shape)
+            self._remember(group, self._mapped(group, number, file), shape, size)
         kernels.clear(group, self.shapes)
         return number
 
@@ -145,8 +147,11 @@ class Files:
         self._forget(group)
         if number != _NO_FILE:
             with self._opened(group, number) as file:
-                shape, _ = self._shape(np.frombuffer(os.pread(file, 32, 0), np.int64))
-                self._remember(group, self._mapped(group, number, file), shape)
+                shape, size = self._shape(np.frombuffer(os.pread(file, 32, 0), np.int64))
+                self._remember(group, self._mapped(group, number, file), shape, size)
+        else:
+            for each in (0, 1):
+                self._unmap(group, each)
         self._seen[group] = number
 
     def _mapped(self, group: int, number: int, file: int) -> Mapping:
@@ -155,29 +160,50 @@ class Files:
         known = self._mappings.get((group, number & 1))
         if known is not None and (known.file, known.size) == (status.st_ino, status.st_size):
             return known
-        if known is not None:
-            known.close()
+        self._unmap(group, number)
         mapping = self._mappings[group, number & 1] = Mapping(file, status.st_size)
         return mapping
 
+    def _unmap(self, group: int, number: int) -> None:
+        mapping = self._mappings.pop((group, number & 1), None)
+        if mapping is not None:
+            mapping.close()
+
     @contextlib.contextmanager
-    def _opened(self, group: int, number: int, flags: int = 0) -> Iterator[int]:
-        try:
-            file = os.open(self._path(group, number), os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
-        except FileNotFoundError as error:
-            if flags:
-                raise self._gone() from error
-            raise
+    def _opened(self, group: int, number: int) -> Iterator[int]:
+        file = os.open(self._path(group, number), os.O_RDWR | os.O_CLOEXEC)
         try:
             yield file
         finally:
             os.close(file)
 
+    def _spare_bytes(self, group: int, number: int) -> int:
+        try:
+            return self._path(group, number).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _make(self, group: int, number: int, size: int, header: Ints) -> None:
+        """Create a file; it gets its name when it has its size and its header, as others may look for it."""
+        draft = self._path(group, number).with_suffix(".new")
+        try:
+            file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError as error:
+            raise self._gone() from error
+        try:
+            # Not ftruncate: on a full disk a store into a hole of the file would kill the process.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file, 0, size)
+            else:
+                os.ftruncate(file, size)
+            os.pwrite(file, header.tobytes(), 0)
+        finally:
+            os.close(file)
+        os.replace(draft, self._path(group, number))
+
     def _discard(self, group: int, number: int) -> None:
         self._path(group, number).unlink(missing_ok=True)
-        mapping = self._mappings.pop((group, number & 1), None)
-        if mapping is not None:
-            mapping.close()
+        self._unmap(group, number)
 
     def _shape(self, header: Ints) -> tuple[Ints, int]:
         """Give the shape of a file that begins at address 0, and its size."""
@@ -187,13 +213,15 @@ class Files:
         size = delta_at + half_size(new_slots, self._columns + 1, room, heap)
         return np.array([HEADER, slots, text, rows, delta_at, new_slots, heap, room]), size
 
-    def _remember(self, group: int, mapping: Mapping, shape: Ints) -> None:
+    def _remember(self, group: int, mapping: Mapping, shape: Ints, size: int) -> None:
+        if size > mapping.size:
+            raise ValueError(f"the file of key group {group} is shorter than its header says")
         shape[[AT, HALF + AT]] += mapping.address
         self.shapes[:, group] = shape
 
     def _forget(self, group: int) -> None:
-        self.shapes[:, group] = 0
         self._seen[group] = -1
+        self.shapes[:, group] = 0
 
     def _path(self, group: int, number: int) -> Path:
         return self._directory / f"{group}.{number & 1}"

@@ -13,7 +13,7 @@ from numba import types
 
 from ferryman._state.compiled import BYTES, I64, INTS, Bytes, Ints, inner, kernel, room, view
 from ferryman._state.kernels import HIGH, LOW, home_slot
-from ferryman._state.memory import copy_bytes, load, same_bytes, store
+from ferryman._state.memory import copy_bytes, fence, load, same_bytes, store
 from ferryman._state.store.columnar.layout import (
     AT,
     DELTA,
@@ -22,6 +22,7 @@ from ferryman._state.store.columnar.layout import (
     HEAP,
     KEY_COLUMN,
     LENGTH_COLUMN,
+    MAIN,
     ROWS,
     SLOTS,
     cell_at,
@@ -31,6 +32,14 @@ from ferryman._state.store.columnar.layout import (
 from ferryman._state.words import Mask
 
 _NOWHERE = -1
+
+
+@kernel()
+def barrier() -> None:
+    """Let everything that was written before be seen before what is written after, and read likewise."""
+    fence()
+
+
 _SHAPES = view(I64, 2)
 
 
@@ -98,7 +107,7 @@ def find(
             gone = load(cell_at(base, slots, columns + 1, row, columns)) != 0
             places[i] = _NOWHERE if gone else 2 * row + 1
         else:
-            row = _find_row(shapes, group, 0, columns, tag, word, text, length)
+            row = _find_row(shapes, group, MAIN, columns, tag, word, text, length)
             places[i] = _NOWHERE if row < 0 else 2 * row
     return places
 
@@ -199,9 +208,13 @@ def live(group: int, shapes: Ints, fresh: int, columns: int, wide: bool) -> Ints
         places[count] = 2 * row
         count += 1
     if fresh > 0:
+        known = min(fresh, shapes[HALF + ROWS, group])
         for slot in range(new_slots):
+            # More than there can be: this index is being written by another process.
+            if count == len(places):
+                break
             row = (load(index_at(new, slot)) & LOW) - 1
-            if 0 <= row < fresh and load(cell_at(new, new_slots, columns + 1, row, columns)) == 0:
+            if 0 <= row < known and load(cell_at(new, new_slots, columns + 1, row, columns)) == 0:
                 places[count] = 2 * row + 1
                 count += 1
     return places[:count]

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from ferryman._state.compiled import Ints
+from ferryman._state.store.columnar import kernels
 from ferryman._state.store.columnar.mapping import Mapping
 
 _ENTRY = 4
 _EPOCH, _FILE, _ROWS, _TEXT = range(_ENTRY)
-_LINES = 2 + 2 * _ENTRY
+_WORDS = 2 + 2 * _ENTRY
 
 
 class Ledger:
@@ -27,12 +28,12 @@ class Ledger:
     version
         Grows by one with every change of a group.
     writing
-        1 while the delta of a group is being appended to; left at 1 by a process that died doing so.
+        1 while the delta of a group is being appended to, or repaired; left at 1 by a process that died doing so.
     """
 
     def __init__(self, path: Path, groups: int) -> None:
-        self._mapping = Mapping.of_file(path, _LINES * groups * 8)
-        lines = self._mapping.words().reshape(_LINES, groups)
+        self._mapping = Mapping.of_file(path, _WORDS * groups * 8)
+        lines = self._mapping.words().reshape(_WORDS, groups)
         self.version: Ints = lines[0]
         self.writing: Ints = lines[1]
         # By the version's last bit, by what it is, by group.
@@ -41,7 +42,7 @@ class Ledger:
     @staticmethod
     def create(path: Path, groups: int) -> None:
         """Write a ledger in which no group has a main."""
-        lines = np.zeros((_LINES, groups), np.int64)
+        lines = np.zeros((_WORDS, groups), np.int64)
         lines[2 + _EPOCH] = lines[2 + _ENTRY + _EPOCH] = -1
         path.write_bytes(lines.tobytes())
 
@@ -55,7 +56,9 @@ class Ledger:
         """Give the versions of groups, and what counts at those: epochs, files, rows and bytes of the deltas."""
         while True:
             version = self.version[groups]
+            kernels.barrier()
             entries = self._entries[version & 1, :, groups].T
+            kernels.barrier()
             # An entry is written again only after the version has moved on.
             if (self.version[groups] == version).all():
                 return version, entries
@@ -67,7 +70,9 @@ class Ledger:
         other = (self.version[groups] + 1) & 1
         for line, values in ((_EPOCH, epoch), (_FILE, file), (_ROWS, rows), (_TEXT, text)):
             self._entries[other, line, groups] = values
+        kernels.barrier()
         self.version[groups] += 1
+        kernels.barrier()
 
     def close(self) -> None:
         """Unmap the ledger."""

@@ -5,6 +5,7 @@ Calls the ledger, the files, the codec and the kernels of this folder.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,13 +17,14 @@ import pyarrow as pa
 
 from ferryman._model.errors import UnknownOption
 from ferryman._state import flat
-from ferryman._state.compiled import Ints
+from ferryman._state.compiled import Bytes, Ints
 from ferryman._state.keys import Keys, KeySchema
 from ferryman._state.store import contract, home
 from ferryman._state.store.columnar import kernels
 from ferryman._state.store.columnar.codec import from_cells, to_cells, validity_words
 from ferryman._state.store.columnar.files import Files
 from ferryman._state.store.columnar.layout import (
+    AT,
     DELTA,
     HASH_COLUMN,
     KEY_COLUMN,
@@ -95,8 +97,10 @@ class ColumnarStore:
             self._files.reserve(touched, counts[touched], text[touched])
             _, (_, files, fresh, used) = self._ledger.read(advancing)
             counts[advancing], text[advancing] = fresh, used
+            cells = to_cells(flat.fall(rows.state), len(rows.keys))
             self._ledger.writing[touched] = 1
-            self._append(rows, DELTA, counts, text)
+            kernels.barrier()
+            self._append(rows, cells, DELTA, counts, text)
             self._ledger.commit(advancing, epoch, files, counts[advancing], text[advancing])
             self._ledger.writing[touched] = 0
 
@@ -108,14 +112,15 @@ class ColumnarStore:
             numbers = np.zeros(self._groups, np.int64)
             for group in np.flatnonzero(counts).tolist():
                 numbers[group] = self._files.blank(group, int(counts[group]), int(text[group]))
-            self._append(rows, MAIN, np.zeros_like(counts), np.zeros_like(text))
-            self._count(wanted, epoch, numbers[wanted])
+            cells = to_cells(flat.fall(rows.state), len(rows.keys))
+            self._append(rows, cells, MAIN, np.zeros_like(counts), np.zeros_like(text))
+            self._switch(wanted, epoch, numbers[wanted])
 
     def scan(self, group: int, as_of: int) -> pa.Table:
         at = int(self._ledger.epochs()[group])
         if at != as_of:
             raise contract.not_at(group, at, as_of)
-        part = self._steady(np.array([group]), lambda: self._read(group))
+        part = self._part(*self._steady(np.array([group]), lambda: self._read(group)))
         at = int(self._ledger.epochs()[group])
         if at != as_of:
             raise contract.not_at(group, at, as_of)
@@ -127,7 +132,7 @@ class ColumnarStore:
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
         with self._turn, self._locks.held(np.sort(wanted)):
-            self._count(wanted, -1, np.zeros_like(wanted))
+            self._switch(wanted, -1, np.zeros_like(wanted))
 
     def mapped_bytes(self) -> int:
         return self._files.mapped_bytes()
@@ -144,10 +149,18 @@ class ColumnarStore:
     def _steady(self, groups: Ints, read: Callable[[], T]) -> T:
         """Read files of groups without a lock, and once more with it if a writer was at work meanwhile."""
         with self._turn:
+            answer = None
             version = self._files.refresh(groups)
             if not self._ledger.writing[groups].any():
-                answer = read()
-                if not self._ledger.writing[groups].any() and (self._ledger.version[groups] == version).all():
+                # What a writer is at may read as anything, also as more than there is memory for.
+                with contextlib.suppress(MemoryError):
+                    answer = read()
+                kernels.barrier()
+                if (
+                    answer is not None
+                    and not self._ledger.writing[groups].any()
+                    and (self._ledger.version[groups] == version).all()
+                ):
                     return answer
             with self._locks.held(groups):
                 self._repair(groups)
@@ -159,11 +172,14 @@ class ColumnarStore:
         torn = groups[self._ledger.writing[groups] != 0]
         self._files.refresh(torn)
         for group in torn.tolist():
-            if self._files.shapes[0, group]:
+            if self._files.shapes[AT, group]:
                 kernels.reindex(group, self._files.shapes, int(self._files.fresh[group]), self._columns, self._wide)
+        # Again what it was, as another version: a reader may have begun before the one that died.
+        _, (epochs, files, fresh, text) = self._ledger.read(torn)
+        self._ledger.commit(torn, epochs, files, fresh, text)
         self._ledger.writing[torn] = 0
 
-    def _count(self, groups: Ints, epoch: int, files: Ints) -> None:
+    def _switch(self, groups: Ints, epoch: int, files: Ints) -> None:
         """Let new files, or none, be the mains of groups, whose locks the caller holds."""
         self._ledger.commit(groups, epoch, files)
         self._ledger.writing[groups] = 0
@@ -179,22 +195,28 @@ class ColumnarStore:
             np.add.at(text, rows.groups, np.diff(rows.keys.offsets))
         return np.bincount(rows.groups, minlength=self._groups), text
 
-    def _append(self, rows: Rows, half: int, counts: Ints, text: Ints) -> None:
+    def _append(self, rows: Rows, cells: Ints, half: int, counts: Ints, text: Ints) -> None:
         if len(rows.keys):
             keys = rows.keys
             kernels.append(
                 keys.hash, keys.words, keys.offsets, keys.data, rows.groups, rows.deleted,
-                to_cells(flat.fall(rows.state), len(keys)), self._files.shapes, half, self._columns, counts, text,
+                cells, self._files.shapes, half, self._columns, counts, text,
             )  # fmt: skip
 
-    def _read(self, group: int) -> pa.Table:
+    def _read(self, group: int) -> tuple[Ints, Ints, Bytes]:
+        """Give the cells of all rows of a group, and the bytes of its keys, as they are."""
         files = self._files
         places = kernels.live(group, files.shapes, int(files.fresh[group]), self._columns, self._wide)
         cells = kernels.gather(places, np.full(len(places), group), files.shapes, self._columns, 0)
+        if not self._wide:
+            return cells, np.empty(0, np.int64), np.empty(0, np.uint8)
+        offsets, data = kernels.key_text(
+            group, places, cells[KEY_COLUMN], cells[LENGTH_COLUMN], files.shapes, self._columns
+        )
+        return cells, offsets, data
+
+    def _part(self, cells: Ints, offsets: Ints, data: Bytes) -> pa.Table:
         if self._wide:
-            offsets, data = kernels.key_text(
-                group, places, cells[KEY_COLUMN], cells[LENGTH_COLUMN], files.shapes, self._columns
-            )
             keys = Keys(self._key, cells[HASH_COLUMN], offsets=offsets, data=data)
         else:
             keys = Keys(self._key, cells[HASH_COLUMN], words=cells[KEY_COLUMN])
