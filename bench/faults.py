@@ -237,8 +237,8 @@ _PAGE = """\
 Written by `python -m bench.faults` from [bench/results/faults.json](../bench/results/faults.json), which
 `{command}` made.
 
-On a Spark standalone cluster of two hosts a job moves a quarter of its key groups from one host to the other, and something
-is killed with SIGKILL or stalls (SIGSTOP, until the plan is over) at a step of the plan:
+On a Spark standalone cluster of two hosts a job moves a quarter of its key groups from one host to the other, and
+something is killed with SIGKILL or stalls (SIGSTOP, until the plan is over) at a step of the plan:
 
 | phase | the instant |
 | --- | --- |
