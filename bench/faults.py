@@ -237,8 +237,8 @@ _PAGE = """\
 Written by `python -m bench.faults` from [bench/results/faults.json](../bench/results/faults.json), which
 `{command}` made.
 
-On a Spark standalone cluster of two hosts a job moves half of its key groups from one host to the other, and something
-is killed with SIGKILL or stalls (SIGSTOP, until the plan is over) at a step of the plan:
+On a Spark standalone cluster of two hosts a job moves a quarter of its key groups from one host to the other, and
+something is killed with SIGKILL or stalls (SIGSTOP, until the plan is over) at a step of the plan:
 
 | phase | the instant |
 | --- | --- |
@@ -259,8 +259,8 @@ begun, for want of time. The columns count the strategies ({strategies}).
 
 A case is right if the stream goes on, every row is in the output once, with a digest that depends on the order of
 all rows of its key, and the state equals that of a job that never moved. Nothing may be left: a second state host, a
-thread, a cached frame, a process that is stopped, and once the job has ended a state host, a home, an announcement
-of the job, a file of the checkpoint that `ferryman verify` does not know.
+thread, a cached frame, a process that is stopped; once the job has ended a state host, an announcement of the job, a
+fault that `ferryman verify` finds; and once the application has ended, a home or a process on the cluster.
 """
 
 
