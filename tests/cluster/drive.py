@@ -89,8 +89,15 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
                 told += 1
             due = [epoch for epoch in sorted(wanted) if epoch <= job.epoch]
             if job.active and due and all(one.over for one in job.history()):
-                instances, strategy = wanted.pop(due[0])
-                job.rescale(instances, strategy=strategy)
+                what, strategy = wanted.pop(due[0])
+                if isinstance(what, int):
+                    job.rescale(what, strategy=strategy)
+                else:
+                    # A key, to the first instance on another host.
+                    placed = job.progress()[-1].operators["Trail"]["hosts"]
+                    owner = job._runner.changes.table.owner[job.group_of(what)]
+                    to = next(one for one, host in enumerate(placed) if host != placed[owner])
+                    job.move(keys=what, to=to, strategy=strategy)
             return not job.active
 
         job.wait_for(tell)

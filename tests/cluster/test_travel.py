@@ -33,7 +33,7 @@ def state_hosts() -> set[int]:
 def test_state_travels_between_hosts_and_nobody_can_tell_from_the_results(spark, tmp_path, cluster):
     before = state_hosts()
     run = Run(tmp_path, cluster.url, 4, 4000, 100, 2)
-    wanted = {3: (4, "live"), 4: (1, "live"), 5: (2, "push"), 6: (1, "pause_resume")}
+    wanted = {3: (4, "live"), 4: ("s-1", "live"), 5: (1, "live"), 6: (2, "push"), 7: (1, "pause_resume")}
     (tmp_path / "changes.json").write_text(json.dumps(wanted))
 
     with run.driver() as driver:
@@ -41,15 +41,17 @@ def test_state_travels_between_hosts_and_nobody_can_tell_from_the_results(spark,
 
     run.check(spark)
     history = json.loads((tmp_path / "history.json").read_text())
-    assert [one["phase"] for one in history] == ["done"] * 4, history
+    assert [one["phase"] for one in history] == ["done"] * 5, history
     # Two hosts had state at first, and one has all of it in the end: the rest went over the line at some time.
     assert sum(one["moved_bytes"] for one in history) > 0
+    assert history[1]["keys"] == ["s-1"]
+    assert history[1]["moved_bytes"] > 0, "its group has not come to its new host"
     log = Checkpoint(directory(str(tmp_path / "checkpoint")))
     manifests = {epoch: log.manifest(epoch) for epoch in log.epochs()}
     assert [n for n, _ in itertools.groupby(one.routing.instances for one in manifests.values())] == [2, 4, 1, 2, 1]
     held = [epoch for epoch, one in manifests.items() if one.held]
     assert held, "no row ever waited"
-    assert held[0] >= history[2]["switched_epoch"], "a row waited for a live change"
+    assert held[0] >= history[3]["switched_epoch"], "a row waited for a live change"
     assert not log.latest().held
     placed = {one["epoch"]: hosts(one) for one in driver.epochs()}
     for change in history:

@@ -120,54 +120,56 @@ def test_keys_that_make_no_sense_are_refused(spark, tmp_path):
         job.stop()
 
 
-def half_hot(upto):
-    """Make every second row one of the key "hot", up to a row."""
-    hot = (F.col("id") % 2 == 0) & (F.col("id") < upto)
-    return lambda rows: rows.withColumn("key", F.when(hot, F.lit("hot")).otherwise(F.col("key")))
+def half_hot(spark, *, rows_per_epoch, keys, upto):
+    """Make an endless stream in which, up to a row, every second is of the key "hot"."""
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_per_epoch).load()
+    hot = (F.col("value") % 2 == 0) & (F.col("value") < upto)
+    other = F.concat(F.lit("s-"), F.col("value") % keys)
+    return rows.select(F.col("value").alias("id"), F.when(hot, F.lit("hot")).otherwise(other).alias("key"))
 
 
 def test_a_hot_key_is_found_isolated_and_put_back_when_it_has_cooled(spark, tmp_path):
-    frame = sources.generator(spark, rows=14_000, rows_per_epoch=200, keys=100, key_prefix="s-", partitions=2)
+    frame = half_hot(spark, rows_per_epoch=200, keys=97, upto=4000)
     memory = sinks.memory()
-    ferry = Ferry(spark, str(tmp_path / "c"), groups=8, hot_keys="isolate", retain=1000)
-    stream = ferry.stream(frame).transform(half_hot(3600)).key_by("key")
-    job = stream.process(fleet.Trail).write(memory).start("hot", instances=2, trigger={"availableNow": True})
-    assert job.wait_for(lambda: bool(job.pins()), timeout=200)
+    ferry = Ferry(spark, str(tmp_path / "c"), groups=8, hot_keys="isolate")
+    job = ferry.stream(frame).key_by("key").process(fleet.Trail).write(memory).start("hot", instances=2)
+    assert job.wait_for(lambda: bool(job.pins()), timeout=120)
     (pin,) = job.pins()
     assert (pin.key, pin.hot) == ("hot", True)
     (hot,) = job.hot_keys()
     assert (hot.key, hot.instance, hot.pinned) == ("hot", pin.instance, True)
-    assert hot.share == pytest.approx(0.5, abs=0.1)
-    table = job._runner.changes.table
-    assert table.owner.count(pin.instance) < 4, "others have left it alone"
-    assert job.wait_for(lambda: not job.pins(), timeout=250)
-    job.wait()
+    assert hot.share == pytest.approx(0.5, abs=0.2)
+    assert job._runner.changes.table.owner.count(pin.instance) < 4, "others have left it alone"
+    assert job.wait_for(lambda: not job.pins(), timeout=160)
+    job.stop()
 
-    assert [one.kind for one in job.history()] == ["isolate", "put back"]
+    assert [one.kind for one in job.history()][:2] == ["isolate", "put back"]
     seen: dict[str, list[int]] = {}
     for row in memory.rows():
         seen.setdefault(row["key"], []).append(row["n"])
-    assert sum(map(len, seen.values())) == 14_000
-    assert len(seen["hot"]) == 1800
+    assert sum(map(len, seen.values())) == sum(one.rows for one in job.progress())
+    assert len(seen["hot"]) == 2000
     assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in seen.values())
 
 
 def test_a_hot_key_of_a_declared_aggregate_is_split_over_the_tasks_that_read(spark, tmp_path):
-    # Half of all rows are of one key, and the others hardly ever meet: two rows to a key.
-    frame = sources.generator(spark, rows=120_000, rows_per_epoch=30_000, keys=10_000_000, key_prefix="s-")
-    ferry = Ferry(spark, str(tmp_path / "c"), retain=100)
-    stream = ferry.stream(frame).transform(half_hot(120_000)).key_by("key")
+    # Half of all rows are of one key, and the others are met once each: two rows to a key.
+    frame = half_hot(spark, rows_per_epoch=30_000, keys=1 << 60, upto=1 << 60)
+    stream = Ferry(spark, str(tmp_path / "c"), retain=100).stream(frame).key_by("key")
     stream = stream.aggregate(name="Sums", n=aggregates.count(), total=aggregates.sum("id"))
-    job = stream.write(sinks.none()).start("split", instances=2, trigger={"availableNow": True})
-    job.wait()
+    job = stream.write(sinks.none()).start("split", instances=2)
+    assert job.wait_for(lambda: job.epoch >= 4, timeout=120)
+    job.stop()
 
     log = Checkpoint(directory(str(tmp_path / "c")))
     records = [log.manifest(epoch).operators["Sums"] for epoch in log.epochs()]
     assert all(one.rows == 30_000 and one.rows < 3 * one.keys for one in records)
     assert all(one.heaviest == 15_000 for one in records), "known by who makes the partials, too"
-    # Once it is split, no instance gets more than a partial of it from a task that reads.
-    assert job.hot_keys() == []
     assert job._runner._worth_combining() == {"Sums"}
+    # Once it is split, no instance gets more than a partial of it from a task that reads.
+    loads = job._runner.changes.heat.load(job._runner.changes.table)
+    assert max(loads.groups) < 15_000
+    assert job.hot_keys() == []
     state = {row["key"]: (row["n"], row["total"]) for row in job.state("Sums").to_arrow().to_pylist()}
-    assert state["hot"] == (60_000, sum(range(0, 120_000, 2)))
-    assert sum(n for n, _ in state.values()) == 120_000
+    assert state["hot"] == (15_000 * len(records), sum(range(0, 30_000 * len(records), 2)))
+    assert sum(n for n, _ in state.values()) == 30_000 * len(records)
