@@ -95,7 +95,7 @@ def test_keys_that_make_no_sense_are_refused(spark, tmp_path):
     ferry = Ferry(spark, str(tmp_path / "c"), groups=16)
     job = ferry.stream(frame).key_by("key").process(fleet.Trail).write(sinks.none()).start("odd", instances=2)
     try:
-        assert job.wait_for(lambda: job.epoch >= 1, timeout=120)
+        assert job.wait_for(lambda: job.epoch >= 5, timeout=120)
         with pytest.raises(InvalidPlan, match=r"'nobody' does not exist: 'Trail' has no state of it as of epoch \d"):
             job.move(keys="nobody", to=1)
         with pytest.raises(InvalidPlan, match=r"key 7 fits no operator. Keyed are 'Trail' by key string"):
