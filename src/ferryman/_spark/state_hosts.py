@@ -17,6 +17,8 @@ from ferryman._spark.plan import Planner
 
 # How long to wait for a state host to come up.
 PATIENCE_S = 60.0
+# How long to look for one that was started and that nobody waits for.
+_LANDING_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class StateHosts:
     def __init__(self, checkpoint: str, run_id: str, home: str | None, tls: str | None) -> None:
         self.find = FindHost(checkpoint, run_id, home, secrets.token_hex(16), tls)
         self._seen: set[str] = set()
+        # Hosts where one was started that has not yet been seen.
+        self._coming: set[str] = set()
         self._known: tuple[object, dict[int, Place]] = (None, {})
         self._closed = ""
         self._starter: threading.Thread | None = None
@@ -66,7 +70,13 @@ class StateHosts:
             found = [self._located(planner) for planner in planners]
             locations = [place.location for places in found for place in places.values()]
             self._seen.update(one for one in locations if one)
-            if all(locations):
+            # Also those that nobody asks for now: who looks may land on another host than the one before, and what
+            # was started there must be ended.
+            if all(locations) and not self._coming:
+                return found
+            if all(locations) and time.monotonic() > deadline - PATIENCE_S + _LANDING_S:
+                # Their executors must have gone, and they with them.
+                self._coming.clear()
                 return found
             if time.monotonic() > deadline:
                 raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
@@ -119,5 +129,7 @@ class StateHosts:
                     client.ping(location or "", self.find.access)
                 return places
         places = planner.places(self.find)
+        self._coming |= {place.host for place in places.values() if place.location is None}
+        self._coming -= {place.host for place in places.values() if place.location is not None}
         self._known = planner.anchor, places
         return places
