@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -47,6 +48,15 @@ def begin(configuration: Configuration) -> str | None:
             started = {"pid": _start(configuration, home), "at": time.time()}
             (home / _STARTED).write_text(json.dumps(started))
         return location
+
+
+def put_down(home: Path) -> None:
+    """End the state host of a home, however it is, and remove the home."""
+    if home.is_dir():
+        with (home / "state-host.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _put_down(home)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def _running(file: Path, access: Access) -> str | None:

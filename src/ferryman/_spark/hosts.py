@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from ferryman._spark.home import home, host
 
 if TYPE_CHECKING:
     from ferryman._serve.access import Access
+
+_LINGER_S = 0.2
 
 PLACES = "instance int, host string, location string"
 
@@ -70,3 +73,19 @@ class FindHost:
         found = {"instance": [context.partitionId()], "host": [host()], "location": [location]}
         schema = pa.schema([("instance", pa.int32()), ("host", pa.string()), ("location", pa.string())])
         yield pa.RecordBatch.from_pydict(found, schema=schema)
+
+
+@dataclass(frozen=True)
+class EndHost:
+    """End the state host of the host this runs on, if there is one."""
+
+    find: FindHost
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run on as many tasks as it takes to be everywhere."""
+        from ferryman._serve.launch import put_down
+
+        put_down(home(self.find.checkpoint, self.find.run_id, self.find.home))
+        # So that one executor does not do them all.
+        time.sleep(_LINGER_S)
+        yield from batches

@@ -23,7 +23,7 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, Stru
 from ferryman._model.records import RoutingTable
 from ferryman._routing.tokens import tokens
 from ferryman._spark.combine import CombineTask
-from ferryman._spark.hosts import PLACES, FindHost, Place
+from ferryman._spark.hosts import PLACES, EndHost, FindHost, Place
 from ferryman._spark.processor.run import INITIAL
 from ferryman._spark.schema import to_spark
 from ferryman._spark.stream import Operated, Parted, Source, Stream, Transformed, Watermarked
@@ -179,6 +179,11 @@ class Planner:
             return {}
         rows = self._anchor.mapInArrow(find, PLACES).collect()
         return {row["instance"]: Place(row["host"], row["location"]) for row in rows}
+
+    def everywhere(self, work: EndHost) -> None:
+        """Have something done on every executor, as far as Spark spreads a job over all."""
+        tasks = 4 * self.spark.sparkContext.defaultParallelism
+        self.spark.range(0, tasks, 1, tasks).mapInArrow(work, "id long").collect()
 
     def release(self, but_for: Planner | None = None) -> None:
         """Let go of the anchor, unless another planner has the same."""

@@ -256,9 +256,8 @@ class Reconfigurer:
     def release(self) -> None:
         """End the state hosts, with the homes they serve; after the last epoch."""
         if self._worker is not None:
-            # It may have started state hosts that are still coming up.
             self._worker.join(PATIENCE_S)
-        self.hosts.end()
+        self.hosts.end(self.planner)
 
     # -- inside ------------------------------------------------------------------------------------
 

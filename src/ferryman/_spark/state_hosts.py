@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ferryman._model.errors import PeerFailed
-from ferryman._spark.hosts import FindHost, Place
+from ferryman._spark.hosts import EndHost, FindHost, Place
 from ferryman._spark.plan import Planner
 
 # Arrow Flight is imported where it is used: a job that nobody changes needs none.
@@ -70,13 +70,10 @@ class StateHosts:
             found = [self._located(planner) for planner in planners]
             locations = [place.location for places in found for place in places.values()]
             self._seen.update(one for one in locations if one)
-            # Also those that nobody asks for now: who looks may land on another host than the one before, and what
-            # was started there must be ended.
+            # Also those that nobody asks for now: who looks may land on another host than the one before.
             if all(locations) and not self._coming:
                 return found
             if all(locations) and time.monotonic() > deadline - PATIENCE_S + _LANDING_S:
-                # Their executors must have gone, and they with them.
-                self._coming.clear()
                 return found
             if time.monotonic() > deadline:
                 raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
@@ -105,7 +102,7 @@ class StateHosts:
         """Start none any more."""
         self._closed = self._closed or why
 
-    def end(self) -> None:
+    def end(self, planner: Planner) -> None:
         """End them all, with the homes they serve."""
         if self._starter is not None:
             # It may have started some that are still coming up.
@@ -117,6 +114,11 @@ class StateHosts:
                 # One that is gone has nothing left to end.
                 with contextlib.suppress(PeerFailed):
                     client.end(location, self.find.access)
+        if self._coming:
+            # Of these it is not known where they are, only that they were started. They end with their executors
+            # where Spark has ended already.
+            with contextlib.suppress(Exception):
+                planner.everywhere(EndHost(self.find))
 
     def _located(self, planner: Planner) -> dict[int, Place]:
         """Find where instances are: where they were, while the executors are the same and the state hosts answer."""
