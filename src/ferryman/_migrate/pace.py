@@ -106,6 +106,11 @@ class Rhythm:
         """Give the pace to begin with."""
         return Pace.of(list(self._durations), list(self._pauses))
 
+    @property
+    def least_s(self) -> float:
+        """Give what an epoch takes at the least, of late: what it costs whatever it does."""
+        return min(list(self._durations), default=0.0)
+
     def overdue_s(self, now: float) -> float:
         """Give in how many seconds the next epoch is later than usual: after twice the usual time, a second at most.
 

@@ -101,6 +101,11 @@ class Heat:
             groups[table.group(pin.hash)] -= keys[pin.hash]
         return Load(np.maximum(groups, 0.0).tolist(), keys)
 
+    def rows_per_epoch(self) -> list[float]:
+        """Give the rows that an epoch brings each key group of late."""
+        per_epoch: list[float] = (self._groups / max(1.0, self._weight)).tolist()
+        return per_epoch
+
     def shown(self) -> dict[int, str]:
         """Give the keys that were heavy of late, as people read them, by their hashes."""
         return dict(self._shown)

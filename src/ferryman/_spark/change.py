@@ -53,6 +53,8 @@ class Reconfiguration:
     _changed: threading.Condition = field(repr=False)
     _abort: Callable[[str], None] = field(repr=False)
     moved_bytes: int = 0
+    # The groups whose rows waited for them, in the order in which they came.
+    arrivals: list[int] = field(default_factory=list)
     ended_ms: int | None = None
     switched_epoch: int | None = None
 

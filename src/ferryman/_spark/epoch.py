@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -325,9 +325,8 @@ class EpochRunner:
         """List the rows that still wait after an epoch: those of groups that waited in it."""
         found: dict[str, list[HeldRows]] = {}
         for name, ones in (self.latest.held if self.latest else {}).items():
-            for one in ones:
-                groups = tuple(group for group in one.groups if group in self._held)
-                found.setdefault(name, []).extend([replace(one, groups=groups)] if groups else [])
+            left = (one.only(self._held) for one in ones)
+            found[name] = [one for one in left if one.groups]
         for receipt in receipts:
             if receipt["held"] is not None:
                 found.setdefault(receipt["operator"], []).append(HeldRows.parse(receipt["held"]))

@@ -302,7 +302,8 @@ def _hold(
     if not wait.any():
         return rows, None
     ref = checkpoint.write_held(control.epoch, spec.name, instance, rows.filter(pa.array(wait)))
-    held = HeldRows(ref, control.epoch, tuple(np.unique(groups[wait]).tolist()))
+    waiting, counts = np.unique(groups[wait], return_counts=True)
+    held = HeldRows(ref, control.epoch, tuple(waiting.tolist()), tuple(counts.tolist()))
     return rows.filter(pa.array(~wait)), held
 
 
