@@ -188,7 +188,9 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
                     latest = self._checkpoint.latest() if bring.bytes_per_s is None else None
                     size, to = 0, max(bring.to, latest.epoch if latest else 0)
                     for table, (part, epoch) in mains.items():
-                        opened[table].ingest(part, np.array([group]), epoch)
+                        # A task that had to come here may have made it anew while this one was on its way.
+                        if opened[table].epochs()[group] < epoch:
+                            opened[table].ingest(part, np.array([group]), epoch)
                         size += part.nbytes
                         # The stream has gone on since we were asked; what a peer has is committed.
                         to = max(to, epoch)

@@ -72,6 +72,7 @@ class EpochRunner:
         home: str | None,
         isolate: bool = False,
         tls: str | None = None,
+        replicas: int = 0,
     ) -> None:
         self.checkpoint = checkpoint
         self.latest = checkpoint.latest()
@@ -85,7 +86,9 @@ class EpochRunner:
         self._prepared = False
         self._held: frozenset[int] = frozenset()
         self.run_id = uuid.uuid4().hex
-        self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest, isolate=isolate, tls=tls)
+        self.changes = Reconfigurer(
+            planner, checkpoint, self.run_id, home, self.latest, isolate=isolate, tls=tls, replicas=replicas
+        )
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,
@@ -233,6 +236,7 @@ class EpochRunner:
                     "keys": one.keys,
                     "output": one.output,
                     "late": one.late,
+                    "rebuilt": sum(receipt["rebuilt"] for receipt in receipts if receipt["operator"] == name),
                     "hosts": _hosts(name, receipts),
                 }
                 for name, one in records.items()

@@ -68,6 +68,9 @@ class Ferry:
     tls
         A directory, on every host, with `cert.pem` and `key.pem` of that host and `ca.pem`, who signed all of them:
         state then travels encrypted, between those that have such a certificate. If left out it is not encrypted.
+    replicas
+        How many other hosts keep the state of a host too, in the background: a change with `strategy="replicate"` and a
+        lost executor then find it there. 0, the default, keeps none. On a single host it does nothing.
 
     Examples
     --------
@@ -89,6 +92,7 @@ class Ferry:
         store: str | None = None,
         hot_keys: str = "report",
         tls: str | os.PathLike[str] | None = None,
+        replicas: int = 0,
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
@@ -117,6 +121,8 @@ class Ferry:
             faults.append(f"tls={tls!r}: give a local directory with cert.pem, key.pem and ca.pem, or leave it out")
         elif tls is not None and (lacking := missing(os.fspath(tls))):
             faults.append(f"tls={tls!r}: there is no {', no '.join(lacking)} in that directory on this host")
+        if not (_whole(replicas) and replicas >= 0):
+            faults.append(f"replicas={replicas!r}: give how many other hosts keep a host's state, 0 for none")
         if not isinstance(fsync, bool):
             faults.append(f"fsync={fsync!r}: give True or False")
         if faults:
@@ -131,6 +137,7 @@ class Ferry:
         self._store = store
         self._isolate = hot_keys == "isolate"
         self._tls = None if tls is None else os.fspath(tls)
+        self._replicas = replicas
 
     def stream(self, frame: DataFrame) -> Stream:
         """Begin with any streaming DataFrame."""
@@ -203,6 +210,7 @@ class Ferry:
                 home=self._home,
                 isolate=self._isolate,
                 tls=self._tls,
+                replicas=self._replicas,
             )
             background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)
             return Job(

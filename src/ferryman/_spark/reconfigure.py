@@ -27,6 +27,7 @@ from ferryman._routing.planning import Load, moves, relabelled
 from ferryman._spark.carry import Carrier
 from ferryman._spark.change import Preview, Reconfiguration
 from ferryman._spark.plan import Planner
+from ferryman._spark.replicas import Replicas
 from ferryman._spark.state_hosts import PATIENCE_S, Errand, StateHosts
 from ferryman._spark.travel import Travel, travel_of
 from ferryman._spark.weight import StateWeight
@@ -57,6 +58,8 @@ class Reconfigurer:
         Whether hot keys are isolated, and put back when they have cooled.
     tls
         The directory of certificates on every host, if lines between state hosts are to be encrypted.
+    replicas
+        How many other hosts have what a host has.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Reconfigurer:
         *,
         isolate: bool = False,
         tls: str | None = None,
+        replicas: int = 0,
     ) -> None:
         self.planner = planner
         # Called when an epoch is wanted, data or not.
@@ -98,6 +102,8 @@ class Reconfigurer:
             self._errand,
             self._step,
         )
+        self.replicas = Replicas(self.hosts, self._errand, self._await_quiet_epoch, lambda: self._busy)
+        self.replicas.keep(replicas if planner.pinned else 0)
 
     # -- for epochs --------------------------------------------------------------------------------
 
@@ -262,9 +268,26 @@ class Reconfigurer:
         """End the state hosts, with the homes they serve; after the last epoch."""
         if self._worker is not None:
             self._worker.join(PATIENCE_S)
+        self.replicas.join()
         self.hosts.end(self.planner)
 
     # -- inside ------------------------------------------------------------------------------------
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._closed) or (self._current is not None and not self._current.over)
+
+    def _await_quiet_epoch(self, seen: int) -> tuple[Planner, int] | None:
+        """Wait for an epoch after one, while nothing is under way; None when the job has ended."""
+
+        def quiet() -> bool:
+            # What a plan has left to tidy up it knows of by the table that it began with.
+            tidied = self._worker is None or not self._worker.is_alive()
+            return self._epoch > seen and not self._busy and tidied
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or quiet())
+            return None if self._closed else (self.planner, self._epoch)
 
     def _work(self, current: Reconfiguration, earlier: threading.Thread | None) -> None:
         """Do what the machine wants done, until nothing is left."""
@@ -342,7 +365,9 @@ class Reconfigurer:
         if not done:
             useless += [(lane.target, [one for one in lane.groups if one not in released]) for lane in travel.lanes]
         failed = False
-        for location, groups in useless:
+        stands_by = self.replicas.wanted(self.planner)
+        for location, listed in useless:
+            groups = [one for one in listed if one not in stands_by.get(location, ())]
             try:
                 if groups:
                     self.hosts.drop(location, self._errand(tuple(groups)))

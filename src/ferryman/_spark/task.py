@@ -140,6 +140,7 @@ class Receipt:
     load: Mapping[int, int]
     heavy: Sequence[Weight]
     held: Mapping[str, Any] | None
+    rebuilt: int
     host: str
 
 
@@ -221,15 +222,15 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     keys = Keys.of(spec.key, rows.column(HASH).to_numpy(), key_columns(spec, control.epoch, rows))
     place = home(control.checkpoint, control.run_id, control.home)
     with alone(place, spec.name, instance):
-        opened = {}
+        opened, rebuilt = {}, 0
         for table in spec.kept:
             opened[table.name] = _store(table, place, total)
-            _advance(opened[table.name], checkpoint, table, share.unshared, control, {instance})
+            rebuilt += _advance(opened[table.name], checkpoint, table, share.unshared, control, {instance})
         if len(share.shared):
             # Others on this host may need these groups as well, and one of us may have to rebuild them.
             with alone(place, spec.name, "shared"):
                 for table in spec.kept:
-                    _advance(opened[table.name], checkpoint, table, share.shared, control, share.workers)
+                    rebuilt += _advance(opened[table.name], checkpoint, table, share.shared, control, share.workers)
         keys, due = _with_due(spec, control, keys, opened, share)
         index, first = distinct(keys)
         touched = keys.take(first)
@@ -288,6 +289,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         _load(rows, total),
         heavy(touched, index[: rows.num_rows], control.pinned),
         None if held is None else held.json(),
+        rebuilt,
         host(),
     )
     return with_sides(made.output, {**made.sides, **aside}, sided_schema(spec.output, spec.sides)), receipt
@@ -410,13 +412,13 @@ def _advance(
     groups: npt.NDArray[np.int64],
     control: Control,
     workers: Set[int],
-) -> None:
-    """Bring key groups to the epoch before; only these instances own keys of them."""
+) -> int:
+    """Bring key groups to the epoch before; only these instances own keys of them. Count those made anew."""
     newest = None
     if control.newest is not None:
         refs = control.newest.get(table.name, ())
         newest = [ref for ref in refs if ref.instance in workers or not control.newest_same_routing]
-    advance(
+    return advance(
         store,
         checkpoint,
         table.name,
