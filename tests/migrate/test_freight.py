@@ -49,8 +49,11 @@ def test_times_follow_from_sizes_the_line_and_what_rows_took() -> None:
     (one,) = freight.cargo([1], [0.0] * 4, bytes_per_s=100.0)
     assert (one.bytes, one.copy_s, one.work_s) == (300, 3.0, pytest.approx(0.2))
 
-    freight.carried(600, 2.0)
+    freight.weigh([0.0, 2e6, 0.0, 0.0])
+    freight.carried(4_000_000, 2.0)
     assert freight.cargo([1], [0.0] * 4)[0].copy_s == 1.0, "as fast as the last one was"
+    freight.carried(10, 2.0)
+    assert freight.cargo([1], [0.0] * 4)[0].copy_s == 1.0, "what is that small tells nothing"
 
 
 def test_skewed_backlogs_and_sizes_decide_the_order() -> None:
@@ -69,7 +72,7 @@ def test_skewed_backlogs_and_sizes_decide_the_order() -> None:
     assert order("size") == [1, 2, 0, 3]
 
     freight.note(manifest(2, {0: 5000, 1: 5000, 2: 5, 3: 9000}))
-    assert order("johnson") == [1, 0, 3, 2], "rows that came since change what is left"
+    assert order("johnson") == [1, 3, 0, 2], "rows that came since change what is left"
 
 
 def test_before_anything_is_known_groups_go_by_their_rows_of_late() -> None:

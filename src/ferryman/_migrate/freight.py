@@ -17,6 +17,23 @@ _KEPT = 0.9
 # What a line and an instance are taken to do in a second before anybody has seen them work.
 _BYTES_PER_S = 200e6
 _ROWS_PER_S = 200e3
+# What takes no time to carry tells nothing of how fast a line is.
+_TELLING = 1 << 20
+
+
+def busy_s(receipts: Iterable[Mapping[str, Any]]) -> float:
+    """Give for how long an epoch's instances were at work: operators one after the other, their instances at once.
+
+    Examples
+    --------
+    >>> some = [("A", 10.0), ("A", 30.0), ("B", 20.0)]
+    >>> busy_s([{"operator": name, "busy_ms": busy_ms} for name, busy_ms in some])
+    0.05
+    """
+    longest: dict[str, float] = {}
+    for one in receipts:
+        longest[one["operator"]] = max(one["busy_ms"] / 1000, longest.get(one["operator"], 0.0))
+    return sum(longest.values())
 
 
 class Freight:
@@ -45,7 +62,7 @@ class Freight:
         self._since = {group: self._since.get(group, now) for group in held}
         self._held = held
 
-    def count(self, receipts: Iterable[Mapping[str, Any]]) -> None:
+    def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
         """Learn from an epoch's tasks what a row costs."""
         told = [(one["rows"], one["busy_ms"] / 1000) for one in receipts if one["rows"]]
         if told:
@@ -58,12 +75,12 @@ class Freight:
 
     def carried(self, size: int, took_s: float) -> None:
         """Learn how long it took to bring so many bytes from one host to another."""
-        if size and took_s:
+        if size >= _TELLING and took_s > 0:
             self._bytes_per_s = size / took_s
 
     def size(self, group: int) -> float:
         """Give about how many bytes a group has."""
-        return max(1.0, self._sizes[group]) if self._sizes else 1.0
+        return max(1.0, self._sizes[group]) if len(self._sizes) else 1.0
 
     def cargo(self, groups: Iterable[int], ahead: Sequence[float], bytes_per_s: float | None = None) -> list[Cargo]:
         """Say what is known now of groups that are to be copied.

@@ -78,7 +78,7 @@ class Carrier:
     def wait_s(self) -> float:
         """Give how long rows that could be processed should wait for more that can."""
         crossing = self._crossing
-        return 0.0 if crossing is None else crossing.wait_s(time.monotonic(), self._rhythm.least_s)
+        return 0.0 if crossing is None else crossing.wait_s(time.monotonic(), self._rhythm.overhead_s)
 
     # -- while rows wait ---------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.weigh import bytes_by_group
-from ferryman._migrate.freight import Freight
+from ferryman._migrate.freight import Freight, busy_s
 from ferryman._migrate.machine import Migration, Phase, Plan
 from ferryman._migrate.pace import Rhythm
 from ferryman._migrate.strategies import STRATEGIES, steps_of, strategy
@@ -147,6 +147,7 @@ class Reconfigurer:
         """Take the rows of an epoch's tasks, by key group and heavy key, into the load."""
         self.heat.count(receipts, self.table)
         self._freight.count(receipts)
+        self._rhythm.worked(busy_s(receipts))
         current = self._current
         if self._isolate and (current is None or current.over) and not self._closed:
             table = self.table
