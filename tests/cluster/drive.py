@@ -79,8 +79,10 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
         rows=int(rows),
         per_epoch=int(per_epoch),
         instances=int(instances),
-        **({"retain": 100, "groups": 8} if wanted else {}),
-        **(json.loads(options.read_text()) if options.exists() else {}),
+        **{
+            **({"retain": 100, "groups": 8} if wanted else {}),
+            **(json.loads(options.read_text()) if options.exists() else {}),
+        },
     )
     with open(Path(files) / "progress", "a", encoding="utf-8", buffering=1) as lines:
         told = 0

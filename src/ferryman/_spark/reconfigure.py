@@ -267,6 +267,9 @@ class Reconfigurer:
 
     def release(self) -> None:
         """End the state hosts, with the homes they serve; after the last epoch."""
+        if not self._closed:
+            # A job that could not be started has never ended either.
+            self.close("the job was not started")
         if self._worker is not None:
             self._worker.join(PATIENCE_S)
         self.replicas.join()
