@@ -102,6 +102,11 @@ class Rhythm:
         if self._began is not None:
             self._durations.append(now - self._began)
 
+    @property
+    def running(self) -> bool:
+        """Tell whether an epoch is under way."""
+        return self._began is not None and (self._ended is None or self._began > self._ended)
+
     def pace(self) -> Pace:
         """Give the pace to begin with."""
         return Pace.of(list(self._durations), list(self._pauses))

@@ -363,6 +363,7 @@ class Reconfigurer:
 
     def _prepare(self, current: Reconfiguration) -> Travel:
         """Make the layout to come: now and not when it is needed, as on a cluster it takes Spark jobs."""
+        self._await_epoch(current)
         plan = current._machine.plan
         ready = self.planner.rerouted(plan.after)
         try:
@@ -405,8 +406,7 @@ class Reconfigurer:
 
     def _catch_up(self, current: Reconfiguration, lane: Lane) -> None:
         stopped = current._machine.plan.strategy.waits == "everything"
-        if self._rhythm.pace().between_s and not stopped:
-            self._await_epoch(current, self._rhythm.epochs)
+        self._await_epoch(current)
         for _ in self._bring(lane.target, lane.groups, None, None if stopped else LEAST):
             pass
 
@@ -419,8 +419,7 @@ class Reconfigurer:
         while done < len(lane.groups) and not current.over:
             done += len(lane.groups) if stopped else max(1, pace.chunk // each)
             seen = self._rhythm.epochs
-            if pace.between_s and not stopped:
-                self._await_epoch(current, seen)
+            self._await_epoch(current)
             began, size = time.monotonic(), 0
             speed = None if stopped else MOST if pace.between_s else pace.bytes_per_s
             # Those that are there catch up with the others, so that little is left to do in the end.
@@ -433,9 +432,19 @@ class Reconfigurer:
                 current.moved_bytes += size
                 pace = pace.after(size, time.monotonic() - began, self._rhythm.since(seen))
 
-    def _await_epoch(self, current: Reconfiguration, seen: int) -> None:
+    def _await_epoch(self, current: Reconfiguration) -> None:
+        """Wait until an epoch has just ended, where there is time between two; or until none comes as usual."""
+        seen, deadline = self._rhythm.epochs, time.monotonic() + _LONGEST_PAUSE_S
+        stands = current._machine.plan.strategy.waits != "nothing"
+        if stands or not self._rhythm.pace().between_s:
+            return
         with self._changed:
-            self._changed.wait_for(lambda: current.over or self._rhythm.epochs > seen, _LONGEST_PAUSE_S)
+            while not current.over and self._rhythm.epochs == seen:
+                now = time.monotonic()
+                left = deadline - now if self._rhythm.running else min(deadline - now, self._rhythm.overdue_s(now))
+                if left <= 0:
+                    return
+                self._changed.wait(left)
 
     def _bring(
         self, target: str, groups: tuple[int, ...], peer: str | None, bytes_per_s: float | None = None
