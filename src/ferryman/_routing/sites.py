@@ -239,4 +239,7 @@ def targets(table: RoutingTable, to: Target, places: Places) -> list[int]:
         raise InvalidPlan(f"to={to!r}: give the number of an instance, or the name of a host or a site.")
     if isinstance(to, int):
         return [to]
-    return [int(to)] if to.isdigit() else [one for one in places.at(to) if one < table.instances]
+    if to.isdigit():
+        return [int(to)]
+    # While a change is being committed, what is known may be of the next table already.
+    return Places(places.hosts[: table.instances], places.sites).at(to)

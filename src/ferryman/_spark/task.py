@@ -291,7 +291,12 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         heavy(touched, index[: rows.num_rows], control.pinned),
         None if held is None else held.json(),
         host(),
-        grown(deltas, spec.name, found.present if made.positions is None else found.present[made.positions], total),
+        grown(
+            {one.name: deltas[one.name] for one in spec.kept if one.name in deltas and not one.per_group},
+            spec.name,
+            found.present if made.positions is None else found.present[made.positions],
+            total,
+        ),
     )
     return with_sides(made.output, {**made.sides, **aside}, sided_schema(spec.output, spec.sides)), receipt
 

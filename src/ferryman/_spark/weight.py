@@ -29,7 +29,7 @@ def grown(deltas: Mapping[str, pa.Table], first: str, there: Mask, groups: int) 
     Parameters
     ----------
     deltas
-        The delta of each table.
+        The delta of each table that has rows of keys.
     first
         The table that has one row per key.
     there
@@ -72,7 +72,7 @@ class StateWeight:
         if receipts:
             self._added[receipts[0]["epoch"]] = added
         if len(self._added) > max(16, _REMEMBERED // self._groups):
-            del self._added[next(iter(self._added))]
+            self._added.pop(min(list(self._added)), None)
 
     def by_group(self, epoch: int) -> Floats:
         """Give about how many bytes of state each key group has after an epoch, uncompressed."""
@@ -80,7 +80,7 @@ class StateWeight:
         if snapshots and snapshots[-1] != self._base[0]:
             self._base = snapshots[-1], self._weigh(self._checkpoint.snapshot(snapshots[-1]))
         since, weight = self._base[0], self._base[1].copy()
-        # A copy, as epochs add to it meanwhile.
+        # Of a list, as epochs add to it meanwhile.
         for one in [one for one in list(self._added) if one <= since]:
             self._added.pop(one, None)
         for one in range(since + 1, epoch + 1):
