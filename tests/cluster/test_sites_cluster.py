@@ -32,7 +32,7 @@ def test_what_is_sent_to_a_host_or_a_site_is_worked_on_there(spark, tmp_path):
     with standalone(tmp_path / "standalone", cores=2) as cluster:
         run = Run(tmp_path, cluster.url, 4, 4000, 100, 4)
         with run.driver() as driver:
-            driver.finish()
+            driver.finish(timeout=450)
 
     run.check(spark)
     history = json.loads((tmp_path / "history.json").read_text())
