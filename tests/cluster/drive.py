@@ -2,8 +2,9 @@
 
 FILES is a directory. Every committed epoch becomes a line of JSON in FILES/progress. A file FILES/7.stop makes the task
 that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. FILES/changes.json
-says after which epoch to rescale to how many instances, with which strategy, one after the other; what came of it goes
-to FILES/history.json. CONF is more Spark settings, as JSON.
+says after which epoch to rescale to how many instances, with which strategy, one after the other; or what to move
+where. What came of it goes to FILES/history.json, and what was refused to FILES/refused. Sites are in
+FILES/sites.json. CONF is more Spark settings, as JSON.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
     )
     changes = Path(files) / "changes.json"
     wanted = {int(epoch): n for epoch, n in json.loads(changes.read_text()).items()} if changes.exists() else {}
+    sites = Path(files) / "sites.json"
     job = fleet.start(
         spark,
         checkpoint,
@@ -78,6 +80,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
         per_epoch=int(per_epoch),
         instances=int(instances),
         **({"retain": 100, "groups": 8} if wanted else {}),
+        **({"sites": [ferryman.Site(*one) for one in json.loads(sites.read_text())]} if sites.exists() else {}),
     )
     with open(Path(files) / "progress", "a", encoding="utf-8", buffering=1) as lines:
         told = 0
@@ -92,6 +95,11 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
                 what, strategy = wanted.pop(due[0])
                 if isinstance(what, int):
                     job.rescale(what, strategy=strategy)
+                elif isinstance(what, dict):
+                    try:
+                        job.move(**what, strategy=strategy)
+                    except ferryman.errors.InvalidPlan as error:
+                        (Path(files) / "refused").write_text(str(error))
                 else:
                     # A key, to the first instance on another host.
                     placed = job.progress()[-1].operators["Trail"]["hosts"]

@@ -26,6 +26,7 @@ from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import PinningLost
 from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
 from ferryman._routing.planning import rescaled
+from ferryman._routing.sites import Site
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.plan import EPOCH_CONF, Planner
@@ -72,6 +73,7 @@ class EpochRunner:
         home: str | None,
         isolate: bool = False,
         tls: str | None = None,
+        sites: tuple[Site, ...] = (),
     ) -> None:
         self.checkpoint = checkpoint
         self.latest = checkpoint.latest()
@@ -85,7 +87,9 @@ class EpochRunner:
         self._prepared = False
         self._held: frozenset[int] = frozenset()
         self.run_id = uuid.uuid4().hex
-        self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest, isolate=isolate, tls=tls)
+        self.changes = Reconfigurer(
+            planner, checkpoint, self.run_id, home, self.latest, isolate=isolate, tls=tls, sites=sites
+        )
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,

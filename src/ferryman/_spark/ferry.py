@@ -8,6 +8,7 @@ import inspect
 import os
 import uuid
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -26,6 +27,7 @@ from ferryman._model.errors import (
 )
 from ferryman._model.records import GROUPS, JobCard
 from ferryman._operator.aggregate import AggregateRunner
+from ferryman._routing.sites import Site, site_faults
 from ferryman._serve.certificates import missing
 from ferryman._spark import advice
 from ferryman._spark.background import Background
@@ -68,6 +70,8 @@ class Ferry:
     tls
         A directory, on every host, with `cert.pem` and `key.pem` of that host and `ca.pem`, who signed all of them:
         state then travels encrypted, between those that have such a certificate. If left out it is not encrypted.
+    sites
+        The sites that hosts belong to, each a `ferryman.Site`: key groups stay in theirs while the load is even enough.
 
     Examples
     --------
@@ -89,6 +93,7 @@ class Ferry:
         store: str | None = None,
         hot_keys: str = "report",
         tls: str | os.PathLike[str] | None = None,
+        sites: Iterable[Site] = (),
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
@@ -117,6 +122,9 @@ class Ferry:
             faults.append(f"tls={tls!r}: give a local directory with cert.pem, key.pem and ca.pem, or leave it out")
         elif tls is not None and (lacking := missing(os.fspath(tls))):
             faults.append(f"tls={tls!r}: there is no {', no '.join(lacking)} in that directory on this host")
+        # Whatever can be gone through only once is, here.
+        sites = tuple(sites) if isinstance(sites, Iterable) and not isinstance(sites, str) else sites
+        faults += site_faults(sites)
         if not isinstance(fsync, bool):
             faults.append(f"fsync={fsync!r}: give True or False")
         if faults:
@@ -131,6 +139,7 @@ class Ferry:
         self._store = store
         self._isolate = hot_keys == "isolate"
         self._tls = None if tls is None else os.fspath(tls)
+        self._sites = tuple(sites)
 
     def stream(self, frame: DataFrame) -> Stream:
         """Begin with any streaming DataFrame."""
@@ -203,6 +212,7 @@ class Ferry:
                 home=self._home,
                 isolate=self._isolate,
                 tls=self._tls,
+                sites=self._sites,
             )
             background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)
             return Job(
