@@ -39,8 +39,9 @@ a home of its own. Every host hands half of its key groups to the next; with the
 from the request to the end of the plan. *Before* is what was done before the request; *during* what was due before the
 end and not done before the request; *after* what was due after the end. *Noise* is what the formula of the stoppage
 gives for the time before the request, when nothing moved: a stoppage below it cannot be told from none. All times are
-in milliseconds. *Right* means that every row came out once, in order, with the count that a job which never moved gives
-it, and that the main copies at the end hold what they should.
+in milliseconds; where there were several rounds, the median of them, and the least and the most. *Right* means that
+every row came out once, in order, with the count that a job which never moved gives it, and that the main copies at the
+end hold what they should.
 """
 
 _STRATEGIES = """\
@@ -188,7 +189,8 @@ def _table(what: str, found: Mapping[str, Result]) -> str:
     names = [name.removesuffix("_ms").replace("_", " ") for name in columns]
     lines = [f"| {what} | {' | '.join(names)} | moved, MB | right |", "| --- |" + " --- |" * (len(columns) + 2)]
     for name, one in found.items():
-        cells = " | ".join(_cell(one.get(column)) for column in columns)
+        spread = one.get("spread", {})
+        cells = " | ".join(_cell(one.get(column)) + _between(spread.get(column)) for column in columns)
         lines.append(f"| {name} | {cells} | {one['moved_bytes'] / 1e6:,.1f} | {'yes' if _right(one) else 'NO'} |")
     return "\n".join(lines)
 
@@ -197,10 +199,18 @@ def _swept(what: str, swept: Mapping[str, Result]) -> str:
     hows = ("push", "pause_resume", "batched")
     lines = [f"| {what} | {' | '.join(hows)} | push / pause_resume | push / batched |", "| --- |" + " --- |" * 5]
     for value, one in swept.items():
-        cells = [_cell(one[how]["stabilise_ms"]) for how in hows]
+        cells = [
+            _cell(one[how]["stabilise_ms"]) + _between(one[how].get("spread", {}).get("stabilise_ms")) for how in hows
+        ]
         ratios = [str(one["ratios"].get(f"push_stabilise_vs_{rival}", "")) for rival in hows[1:]]
         lines.append(f"| {int(value):,} | {' | '.join([*cells, *ratios])} |")
     return "\n".join(lines)
+
+
+def _between(spread: list[Any] | None) -> str:
+    if spread is None or spread[0] == spread[1]:
+        return ""
+    return f" ({_cell(spread[0])} to {_cell(spread[1]) or 'never'})"
 
 
 def _cell(value: Any) -> str:

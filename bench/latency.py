@@ -124,6 +124,27 @@ class Change:
         return [(one * _WINDOW_S, latency[place == one]) for one in range(place.min(), place.max() + 1)]
 
 
+def typical(changes: Sequence[Change]) -> Result:
+    """Give the median of each figure over rounds, with the least and the most; a row that was wrong once is wrong."""
+    rounds = [change.figures() for change in changes]
+    if len(rounds) == 1:
+        return rounds[0]
+    found: Result = {}
+    spread: Result = {}
+    for name in rounds[0]:
+        values = [one[name] for one in rounds]
+        if name in ("exactly_once", "in_order", "state_equal"):
+            found[name] = all(values)
+            continue
+        # What did not come to an end while anybody looked took longer than all that did.
+        ordered = sorted(values, key=lambda value: float("inf") if value is None else value)
+        low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+        found[name] = None if high is None else round((low + high) / 2, 1)
+        if name.endswith("_ms"):
+            spread[name] = [ordered[0], ordered[-1]]
+    return {**found, "rounds": len(rounds), "spread": spread}
+
+
 def stabilised(windows: Sequence[tuple[float, float | None]], ended_s: float, bound: float) -> float | None:
     """Find how long after the request p99 stays within the bound for two seconds, not to leave it before the end.
 
@@ -152,17 +173,17 @@ def stabilised(windows: Sequence[tuple[float, float | None]], ended_s: float, bo
     return None
 
 
-def write_windows(found: Mapping[str, Change], path: Path) -> None:
-    """Write the latency in windows of 250 ms, as seconds from the request."""
+def write_windows(found: Mapping[str, Sequence[Change]], path: Path) -> None:
+    """Write the latency of every round in windows of 250 ms, as seconds from the request."""
     with path.open("w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
-        out.writerow(["strategy", "second", "rows", "p50_ms", "p99_ms", "max_ms"])
-        for name, change in found.items():
+        out.writerow(["strategy", "round", "second", "rows", "p50_ms", "p99_ms", "max_ms"])
+        every = ((name, number, change) for name, ones in found.items() for number, change in enumerate(ones, 1))
+        for name, number, change in every:
             for second, some in change.windows():
                 cuts = np.percentile(some, [50, 99, 100]) if len(some) else [None] * 3
-                out.writerow(
-                    [name, round(second, 2), len(some), *(None if one is None else round(one, 1) for one in cuts)]
-                )
+                rounded = (None if one is None else round(one, 1) for one in cuts)
+                out.writerow([name, number, round(second, 2), len(some), *rounded])
 
 
 def draw(found: Mapping[str, Change], title: str, path: Path) -> None:

@@ -19,28 +19,25 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from bench import idle as idle_cost
-from bench.latency import Change, Rows, draw, write_windows
-from bench.movable import movable_operator, movable_processor, payload
+from bench.latency import Change, draw, typical, write_windows
+from bench.movable import movable_operator, payload
+from bench.offline import repartitioned_offline
+from bench.open_loop import Kept, Load, Span, watch
 from bench.report import Progress, Result, environment, result_of, show
 from bench.sessions import ROCKSDB, stderr_to
-from ferryman import Ferry, session, sources
+from ferryman import Ferry, session
 from ferryman._migrate.strategies import STRATEGIES as MIGRATIONS
 from ferryman._operator.cells.declare import VALUE
 from ferryman._routing.planning import moved
@@ -54,183 +51,10 @@ STRATEGIES = (*MIGRATIONS, "spark")
 SWEPT = ("push", "pause_resume", "batched")
 SWEEPS = ("bytes", "keys", "hosts")
 
-# A backlog of less than this is none: the epoch under way and the one before it.
-_BEHIND_S = 3.0
-# How long a stream must be as it was before a change, and how long that is waited for.
-_CALM_S = 3.0
-_PATIENCE_S = 90.0
 # State whose main copies are read and compared in the end, and how long that may take on a slow line; of a larger one,
 # some key groups.
 _COMPARED_BYTES = 200_000_000
 _COMPARED_S = 3.0
-
-
-@dataclass(frozen=True)
-class Load:
-    """What every strategy is given.
-
-    Attributes
-    ----------
-    keys, size
-        How many keys there are, and how many bytes each keeps.
-    rate
-        Rows per second, whatever happens.
-    skew
-        The Zipf exponent of the keys; with 0 they come in turn.
-    work_ms
-        How long a row takes.
-    interval_ms
-        How often an epoch begins; 0 for as soon as the one before is done.
-    hosts
-        How many hosts there are, each with an instance.
-    groups
-        How many key groups there are.
-    link_mbit, delay_ms
-        What the line out of a host carries, in Mbit/s, and how long everything on it is on its way; None and 0 for the
-        loopback as it is.
-    before_s, after_s
-        How long to watch before the change, and after it.
-    warm_s
-        How long to wait before that, as compilers and caches are still getting warm.
-    """
-
-    keys: int
-    size: int
-    rate: float
-    skew: float = 0.0
-    work_ms: float = 0.0
-    interval_ms: int = 500
-    hosts: int = 2
-    groups: int = 64
-    link_mbit: float | None = None
-    delay_ms: float = 0.0
-    before_s: float = 15.0
-    after_s: float = 15.0
-    warm_s: float = 10.0
-
-    @property
-    def trigger(self) -> dict[str, Any]:
-        """Give when epochs begin, as Spark takes it."""
-        return {"processingTime": f"{self.interval_ms} milliseconds"} if self.interval_ms else {}
-
-    def rows(self, spark: SparkSession, start: datetime) -> DataFrame:
-        """Stream the rows: due by the clock; every key once, then in turn or as the skew will have it."""
-        most = max(4 * self.rate * max(0.5, self.interval_ms / 1000), min(20_000, 50e6 / self.size))
-        frame = sources.generator(
-            spark,
-            keys=self.keys,
-            skew=self.skew,
-            rate=self.rate,
-            start=start,
-            rows_per_epoch=int(most),
-            partitions=2,
-        )
-        key = f"IF(id < {self.keys}, id, key)" if self.skew else f"id % {self.keys}"
-        return frame.selectExpr(f"concat('k-', {key}) AS key", "id")
-
-    def start(self) -> datetime:
-        """Give when the first row is due: so long ago that every key has had one by now."""
-        return datetime.now(timezone.utc) - timedelta(seconds=self.keys / self.rate)
-
-    def link(self) -> str:
-        """Say what the line between two hosts is like."""
-        if self.link_mbit is None and not self.delay_ms:
-            return "loopback of one machine, not shaped"
-        speed = "as fast as it can" if self.link_mbit is None else f"{self.link_mbit:g} Mbit/s"
-        return (
-            f"shaped transport: what a state host sends leaves it at {speed} for all its streams together and arrives "
-            f"{self.delay_ms:g} ms later, a request as much later; control messages and Spark's own traffic are not "
-            f"shaped ({netem()})"
-        )
-
-
-class _Kept:
-    """Keep what the epochs put out, and when."""
-
-    whole = True
-    label = "bench"
-
-    def __init__(self, load: Load, start: datetime) -> None:
-        self.parts: list[tuple[int, float, pa.Table]] = []
-        self._load = load
-        self._start = start.timestamp()
-
-    def begin(self, job_id: str, epoch: int) -> None:
-        """Nothing to do."""
-
-    def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
-        """Bring the rows here."""
-        part = _with_group(rows, self._load.groups).toArrow()
-        self.parts.append((epoch, time.time(), part))
-        return {}
-
-    def commit(self, epoch: int, written: dict[str, Any]) -> None:
-        """Nothing to do."""
-
-    def wait(self, seconds: float, flag: Path | None = None) -> None:
-        """Wait until every key has its state and no backlog is left, and a little more; rows take time from then on."""
-        deadline = time.monotonic() + 600
-        while True:
-            parts = list(self.parts)
-            done = sum(part.num_rows for _, _, part in parts)
-            due = (time.time() - self._start) * self._load.rate
-            # On a slow machine the epoch under way, and the one before it, are longer.
-            epoch_s = parts[-1][1] - parts[-2][1] if len(parts) > 1 else 0.0
-            if done >= self._load.keys and done > due - max(_BEHIND_S, 2.5 * epoch_s) * self._load.rate:
-                if flag is not None:
-                    flag.touch()
-                time.sleep(seconds)
-                return
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the stream does not keep up: {done:,} rows done of {due:,.0f} that were due")
-            time.sleep(0.1)
-
-    def worst(self, since: float) -> float:
-        """Give the longest that a row waited whose result came since a time."""
-        late = [at - self._start - _first(part) / self._load.rate for _, at, part in list(self.parts) if at >= since]
-        return max(late, default=float("inf"))
-
-    def settle(self, bound_s: float) -> None:
-        """Wait until no row has waited longer than a bound for some seconds, but not for ever."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while self.worst(time.time() - _CALM_S) > bound_s and time.monotonic() < deadline:
-            time.sleep(0.2)
-
-    def rows(self, committed: Mapping[int, float] | None = None) -> Rows:
-        """Give all rows; done when they were here, or when their epoch was committed."""
-        tables = [part for _, _, part in self.parts]
-        done = [at if committed is None else committed[epoch] for epoch, at, _ in self.parts]
-        whole = pa.concat_tables(tables)
-        ids = whole["id"].to_numpy()
-        return Rows(
-            ids / self._load.rate,
-            np.repeat(np.array(done) - self._start, [part.num_rows for part in tables]),
-            ids,
-            whole["key"].to_numpy().astype(str),
-            whole["n"].to_numpy(),
-            whole["group"].to_numpy(),
-        )
-
-    def change(self, rows: Rows, span: Span) -> Change:
-        """Give a change among the rows."""
-        times = (one - self._start for one in (span.asked, span.ended, span.since, span.until))
-        return Change(rows, span.moving, *times, span.facts)
-
-
-@dataclass(frozen=True)
-class Span:
-    """When a change was, by the clock: from when to look, asked for, over, until when to look."""
-
-    since: float
-    asked: float
-    ended: float
-    until: float
-    moving: frozenset[int]
-    facts: Result
-
-
-def _first(part: pa.Table) -> float:
-    return float(np.min(part["id"].to_numpy())) if part.num_rows else float("inf")
 
 
 def run(
@@ -240,6 +64,7 @@ def run(
     strategies: Sequence[str],
     sizes: Sequence[int],
     sweeps: Mapping[str, Sequence[int]],
+    rounds: int,
     idle: int,
     chart: Path | None,
     scratch: Path | None,
@@ -258,6 +83,8 @@ def run(
         Bytes of moving state to run `live` with.
     sweeps
         Values of a parameter to run `push` and its rivals with.
+    rounds
+        How many times each of them; Spark's own way goes once.
     idle
         How often to measure what it costs to be ready for a change.
     chart
@@ -275,6 +102,7 @@ def run(
         "strategies": ",".join(strategies) or None,
         "sizes": ",".join(map(megabytes, sizes)) or None,
         "sweep": " --sweep ".join(f"{name}={','.join(map(str, values))}" for name, values in sweeps.items()) or None,
+        "rounds": rounds if rounds > 1 else None,
         "idle": idle or None,
     }
     result = result_of("reconfigure", {**given, **asked}, environment())
@@ -283,11 +111,11 @@ def run(
     try:
         with stderr_to(place / "log"):
             if strategies:
-                _strategies(result, progress, load, strategies, chart, place)
+                _strategies(result, progress, load, strategies, rounds, chart, place)
             if sizes:
-                _sizes(result, progress, load, sizes, place)
+                _sizes(result, progress, load, sizes, rounds, place)
             if sweeps:
-                _sweeps(result, progress, load, sweeps, place)
+                _sweeps(result, progress, load, sweeps, rounds, place)
             if idle:
                 with _cluster(place / "idle", 2) as spark, progress.step("idle"):
                     result["idle"] = idle_cost.measure(spark, place / "idle-jobs", rounds=idle)
@@ -297,31 +125,36 @@ def run(
 
 
 def _strategies(
-    result: Result, progress: Progress, load: Load, names: Sequence[str], chart: Path | None, place: Path
+    result: Result, progress: Progress, load: Load, names: Sequence[str], rounds: int, chart: Path | None, place: Path
 ) -> None:
-    found: dict[str, Change] = {}
+    found: dict[str, list[Change]] = {}
     with _cluster(place / "strategies", load.hosts) as spark:
         ours = [name for name in names if name != "spark"]
         if ours:
-            found.update(_ferryman(spark, progress, load, place / "ours", ours))
+            found.update(_ferryman(spark, progress, load, place / "ours", ours, rounds))
         if "spark" in names:
             with progress.step("spark"):
-                found["spark"] = _spark_offline(spark, load, place / "spark")
-    result["strategies"] = {name: found[name].figures() for name in names}
+                found["spark"] = [repartitioned_offline(spark, load, place / "spark")]
+    result["strategies"] = {name: typical(found[name]) for name in names}
     result["ratios"] = _ratios(result["strategies"])
     if chart is not None:
         write_windows(found, chart.with_suffix(".csv"))
-        draw(found, f"{load.keys * load.size / 2e6:,.0f} MB of state move, {load.rate:,.0f} rows/s", chart)
+        draw(
+            {name: changes[0] for name, changes in found.items()},
+            f"{load.keys * load.size / 2e6:,.0f} MB of state move, {load.rate:,.0f} rows/s",
+            chart,
+        )
         result["chart"] = chart.name
 
 
-def _sizes(result: Result, progress: Progress, load: Load, sizes: Sequence[int], place: Path) -> None:
+def _sizes(result: Result, progress: Progress, load: Load, sizes: Sequence[int], rounds: int, place: Path) -> None:
     found: dict[str, Result] = {}
     with _cluster(place / "sizes", load.hosts) as spark:
         for size in sizes:
             large = replace(load, keys=max(load.groups, round(2 * size / load.size)))
             name = megabytes(size)
-            found[name] = _ferryman(spark, progress, large, place / name, ["live"], f" {name}")["live"].figures()
+            changes = _ferryman(spark, progress, large, place / name, ["live"], rounds, f" {name}")
+            found[name] = typical(changes["live"])
             shutil.rmtree(place / name, ignore_errors=True)
     result["sizes"] = found
     result["flatness"] = flatness([one["stoppage_ms"] for one in found.values()], 1.0)
@@ -338,15 +171,19 @@ def flatness(stoppages: Sequence[float], floor_ms: float) -> float:
     return round(max(floored) / min(floored), 2)
 
 
-def _sweeps(result: Result, progress: Progress, load: Load, sweeps: Mapping[str, Sequence[int]], place: Path) -> None:
+def _sweeps(
+    result: Result, progress: Progress, load: Load, sweeps: Mapping[str, Sequence[int]], rounds: int, place: Path
+) -> None:
     points = {(what, value): _with(load, what, value) for what, values in sweeps.items() for value in values}
     found: dict[Load, dict[str, Result]] = {}
     for hosts in sorted({one.hosts for one in points.values()}):
         with _cluster(place / f"hosts-{hosts}", hosts) as spark:
             for (what, value), one in points.items():
                 if one.hosts == hosts and one not in found:
-                    changes = _ferryman(spark, progress, one, place / f"{what}-{value}", SWEPT, f" {what}={value}")
-                    found[one] = {how: change.figures() for how, change in changes.items()}
+                    changes = _ferryman(
+                        spark, progress, one, place / f"{what}-{value}", SWEPT, rounds, f" {what}={value}"
+                    )
+                    found[one] = {how: typical(ones) for how, ones in changes.items()}
     result["sweeps"] = {
         what: {
             str(value): {**found[points[what, value]], "ratios": _ratios(found[points[what, value]])}
@@ -391,32 +228,38 @@ def _cluster(place: Path, hosts: int) -> Iterator[SparkSession]:
 
 
 def _ferryman(
-    spark: SparkSession, progress: Progress, load: Load, place: Path, hows: Sequence[str], note: str = ""
-) -> dict[str, Change]:
-    """Run one job through a change with each strategy, there and back in turn."""
+    spark: SparkSession,
+    progress: Progress,
+    load: Load,
+    place: Path,
+    hows: Sequence[str],
+    rounds: int,
+    note: str = "",
+) -> dict[str, list[Change]]:
+    """Run one job through a change with each strategy in turn, there and back, so many rounds."""
     with progress.step(f"filling{note}"):
         job, kept = _spread_job(spark, load, place)
-    spans: dict[str, Span] = {}
+    spans: dict[str, list[Span]] = {how: [] for how in hows}
     try:
         with progress.step(f"warming{note}"):
             kept.wait(load.warm_s, Path(f"{place}.work"))
             # There and back once, as Spark's query is restarted once: what happens for the first time is not measured.
             for forward in (True, False):
                 _change(job, "live", forward=forward, most=load.hosts)
-        for number, how in enumerate(hows):
+        for number, how in enumerate([*hows] * rounds):
             with progress.step(how + note):
                 if how == "replicate":
                     # Standing replicas are what it is about: they are there before anybody asks for a change.
                     _replicas(job, 1)
                 since = time.time()
-                _watch(load.before_s)
+                watch(load.before_s)
                 usual, asked = kept.worst(since), time.time()
                 change, moving = _change(job, how, forward=number % 2 == 0)
                 ended = time.time()
                 facts = {"moved_bytes": change.moved_bytes, "duration_ms": round((ended - asked) * 1000)}
-                _watch(load.after_s)
+                watch(load.after_s)
                 kept.settle(usual)
-                spans[how] = Span(since, asked, ended, time.time(), moving, {**facts, "moves": len(moving)})
+                spans[how].append(Span(since, asked, ended, time.time(), moving, {**facts, "moves": len(moving)}))
                 if how == "replicate":
                     # The next one is to find none.
                     _replicas(job, 0)
@@ -425,15 +268,16 @@ def _ferryman(
         job.stop()
     rows = kept.rows({one.epoch: one.committed_ms / 1000 for one in job.progress()})
     return {
-        how: kept.change(rows, replace(span, facts={**span.facts, "state_equal": right})) for how, span in spans.items()
+        how: [kept.change(rows, replace(one, facts={**one.facts, "state_equal": right})) for one in ones]
+        for how, ones in spans.items()
     }
 
 
-def _spread_job(spark: SparkSession, load: Load, place: Path) -> tuple[Job, _Kept]:
+def _spread_job(spark: SparkSession, load: Load, place: Path) -> tuple[Job, Kept]:
     """Start a job whose instances are on as many hosts; Spark may place two on one."""
     for attempt in range(10):
         start = load.start()
-        kept = _Kept(load, start)
+        kept = Kept(load, start)
         ferry = Ferry(spark, str(place / str(attempt)), groups=load.groups, snapshot_every=30)
         operator = movable_operator(load.size, load.work_ms / 1000, f"{place}.work")
         stream = ferry.stream(load.rows(spark, start)).key_by("key").process(operator, name="Movable")
@@ -494,72 +338,6 @@ def _mains_right(job: Job, load: Load) -> bool:
     return whole and all(value == payload(key, load.size) for key, value in found.items())
 
 
-def _spark_offline(spark: SparkSession, load: Load, place: Path) -> Change:
-    start = load.start()
-    kept = _Kept(load, start)
-    processor, schema = movable_processor(load.size, load.work_ms / 1000, f"{place}.work")
-
-    def begin(partitions: int) -> Any:
-        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        counted = load.rows(spark, start).groupBy("key").transformWithState(processor, schema, "Update", "None")
-        writer = counted.writeStream.foreachBatch(kept.write).option("checkpointLocation", str(place))
-        return writer.trigger(**load.trigger).start() if load.trigger else writer.start()
-
-    def stop(query: Any) -> None:
-        # Stopped between two batches, as an expert would: one cut off could not be repartitioned.
-        while query.status["isTriggerActive"] and query.isActive:
-            time.sleep(0.001)
-        query.stop()
-        query.awaitTermination()
-
-    def changed(query: Any, partitions: int) -> Any:
-        stop(query)
-        spark._streamingCheckpointManager.repartition(str(place), partitions)  # type: ignore[attr-defined]
-        before = len(kept.parts)
-        query = begin(partitions)
-        while len(kept.parts) == before:
-            if not query.isActive:
-                raise RuntimeError(f"Spark's query did not start again: {query.exception()}")
-            time.sleep(0.01)
-        return query
-
-    query = begin(4)
-    try:
-        kept.wait(0.0, Path(f"{place}.work"))
-        # Once before, so that what happens for the first time is not measured.
-        query = changed(query, 2)
-        kept.wait(load.warm_s)
-        since = time.time()
-        _watch(load.before_s)
-        usual, asked = kept.worst(since), time.time()
-        query = changed(query, 4)
-        ended = time.time()
-        _watch(load.after_s)
-        kept.settle(usual)
-        until = time.time()
-        stop(query)
-    finally:
-        query.stop()
-        spark.conf.set("spark.sql.shuffle.partitions", "2")
-    facts = {
-        "moved_bytes": load.keys * load.size,
-        "duration_ms": round((ended - asked) * 1000),
-        "moves": load.groups,
-        "state_equal": None,
-    }
-    moving = frozenset(range(load.groups))
-    return kept.change(kept.rows(), Span(since, asked, ended, until, moving, facts))
-
-
-def _with_group(frame: DataFrame, groups: int) -> DataFrame:
-    return frame.select("key", "id", "n", F.pmod(F.xxhash64("key"), F.lit(groups)).alias("group"))
-
-
-def _watch(seconds: float) -> None:
-    # Time itself is what is measured here.
-    time.sleep(seconds)
-
-
 def _ratios(strategies: Mapping[str, Result]) -> Result:
     ratios: Result = {}
     live = strategies.get("live")
@@ -573,17 +351,6 @@ def _ratios(strategies: Mapping[str, Result]) -> Result:
             push, other = (strategies[one]["stabilise_ms"] for one in ("push", rival))
             ratios[f"push_stabilise_vs_{rival}"] = None if push is None else round(push / other, 2)
     return ratios
-
-
-def netem() -> str:
-    """Say whether this machine could shape its network itself."""
-    if shutil.which("unshare") is None or shutil.which("tc") is None:
-        return "this machine has no tc to shape its network with"
-    asked = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
-    tried = subprocess.run(asked, capture_output=True, text=True, check=False)
-    if tried.returncode == 0:
-        return "network namespaces with netem are there, and are not used"
-    return f"netem is not there: {tried.stderr.strip().splitlines()[0] if tried.stderr.strip() else 'refused'}"
 
 
 def megabytes(size: int) -> str:

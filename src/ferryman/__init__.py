@@ -12,6 +12,7 @@ from ferryman._operator.states import Aggregating, Counter, Deque, Graph, List, 
 from ferryman._operator.synopses import BloomFilter, CountMin, DecayedRate, HyperLogLog, Reservoir, TDigest
 from ferryman._operator.value import Value
 from ferryman._operator.windows import SessionWindow, SlidingWindow, Span, TumblingWindow
+from ferryman._routing.sites import Site
 from ferryman._spark.epoch import EpochProgress
 from ferryman._spark.ferry import Ferry
 from ferryman._spark.job import Job
@@ -33,6 +34,7 @@ __all__ = [
     "Reducing",
     "SessionWindow",
     "Set",
+    "Site",
     "SlidingWindow",
     "Span",
     "TumblingWindow",

@@ -62,6 +62,24 @@ def test_what_was_waiting_when_the_change_was_asked_for_counts_to_it_and_not_to_
     assert held["stabilise_ms"] == pytest.approx(4000, abs=500)
 
 
+def test_of_several_rounds_the_median_counts_and_one_that_is_wrong_shows(latency):
+    calm, held = rows_of(latency, 30), rows_of(latency, 30, (10.0, 14.0))
+    held.n[2900] = 7
+    rounds = [change_of(latency, rows, 14.0) for rows in (calm, held, calm)]
+
+    found = latency.typical(rounds)
+    assert found["stoppage_ms"] == rounds[0].figures()["stoppage_ms"]
+    assert found["spread"]["stoppage_ms"] == [found["stoppage_ms"], rounds[1].figures()["stoppage_ms"]]
+    assert (found["rounds"], found["exactly_once"], found["in_order"]) == (3, True, False)
+
+
+def test_what_never_came_to_an_end_is_not_left_out_of_the_median(latency):
+    rounds = [change_of(latency, rows_of(latency, 30), ended) for ended in (14.0, 24.5, 24.6)]
+
+    assert [one.figures()["stabilise_ms"] for one in rounds] == [0.0, None, None]
+    assert latency.typical(rounds)["stabilise_ms"] is None
+
+
 def test_a_time_in_which_nothing_comes_out_is_not_calm(latency):
     windows = [(place * 0.25, 5000.0 if 1 <= place < 12 else 100.0) for place in range(40)]
 

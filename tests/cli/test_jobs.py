@@ -56,7 +56,10 @@ def test_a_job_is_listed_looked_at_and_changed(job, place):
     assert listed["job"] == "counting"
     assert listed["instances"] == 2
     assert "counting: epoch" in run("jobs")
-    assert re.match(r"2 -> 4 instances: \d+ key groups move, about [\d,]+ bytes", run("plan", "--instances", "4"))
+    assert re.match(
+        r"2 -> 4 instances: \d+ key groups move, about [\d,]+ bytes.* in about [\d.]+ s",
+        run("plan", "--instances", "4"),
+    )
     assert "nothing was changed" in run("history")
 
     assert "2 -> 4 instances" in run("rescale", "4")
@@ -74,6 +77,20 @@ def test_a_job_is_listed_looked_at_and_changed(job, place):
     kinds = [one["kind"] for one in json.loads(run("history", "--json"))]
     assert kinds == ["rescale", "move", "move", "unpin"]
     assert "no change is under way" in run("abort")
+
+
+def test_whoever_asks_for_what_is_so_already_is_told_and_nothing_has_failed(job):
+    assert "nothing moves" in run("move", "0", "--to", str(job._runner.latest.routing.owner[0]))
+    assert job.move(range(16), to=0).wait(60)
+    (here,) = {one["host"] for one in json.loads(run("sites", "--json"))}
+    assert f"instance 0: {here}; 16 key groups" in run("sites")
+    assert "of the state now" in run("plan", "--by", "bytes")
+    assert "done" in run("rebalance", "--by", "bytes")
+    assert "nothing moves: the load of the instances is even already" in run("rebalance", "--by", "bytes")
+    assert json.loads(run("plan", "--by", "bytes", "--json"))["moves"] == []
+    assert "nothing moves" in run("move", "0,1", "--to", here)
+    assert "no host or site 'mars'" in run("move", "0", "--to", "mars", code=1)
+    assert "give one of rows, busy, bytes" in run("rebalance", "--by", "hats", code=1)
 
 
 def test_what_the_job_refuses_is_refused_here_too(job):

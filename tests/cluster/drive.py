@@ -2,9 +2,10 @@
 
 FILES is a directory. Every committed epoch becomes a line of JSON in FILES/progress. A file FILES/7.stop makes the task
 that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. FILES/changes.json
-says after which epoch to rescale to how many instances, with which strategy, one after the other; what came of it goes
-to FILES/history.json. FILES/options.json is more options of the job, and FILES/replicated the newest epoch that its
-replicas have. CONF is more Spark settings, as JSON.
+says after which epoch to rescale to how many instances, with which strategy, one after the other; or what to move
+where. What came of it goes to FILES/history.json, and what was refused to FILES/refused. Sites are in FILES/sites.json,
+more options of the job in FILES/options.json; FILES/replicated is the newest epoch that its replicas have. CONF is more
+Spark settings, as JSON.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
     changes = Path(files) / "changes.json"
     wanted = {int(epoch): n for epoch, n in json.loads(changes.read_text()).items()} if changes.exists() else {}
     options = Path(files) / "options.json"
+    sites = Path(files) / "sites.json"
     job = fleet.start(
         spark,
         checkpoint,
@@ -81,6 +83,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
         instances=int(instances),
         **{
             **({"retain": 100, "groups": 8} if wanted else {}),
+            **({"sites": [ferryman.Site(*one) for one in json.loads(sites.read_text())]} if sites.exists() else {}),
             **(json.loads(options.read_text()) if options.exists() else {}),
         },
     )
@@ -100,6 +103,11 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
                 what, strategy = wanted.pop(due[0])
                 if isinstance(what, int):
                     job.rescale(what, strategy=strategy)
+                elif isinstance(what, dict):
+                    try:
+                        job.move(**what, strategy=strategy)
+                    except ferryman.errors.InvalidPlan as error:
+                        (Path(files) / "refused").write_text(str(error))
                 else:
                     # A key, to the first instance on another host.
                     placed = job.progress()[-1].operators["Trail"]["hosts"]

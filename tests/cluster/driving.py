@@ -47,9 +47,9 @@ class Driver:
         self.until(path.exists, f"a task at row {row}")
         return json.loads(path.read_text())
 
-    def finish(self) -> None:
+    def finish(self, timeout: float = 200) -> None:
         """Wait until the driver has ended, with all its work done."""
-        assert self.process.wait(200) == 0, self.said()
+        assert self.process.wait(timeout) == 0, self.said()
 
     def kill(self) -> None:
         """Send SIGKILL to the driver and its JVM."""

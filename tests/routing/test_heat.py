@@ -6,6 +6,7 @@ from typing import Any
 
 from ferryman._model.records import RoutingTable
 from ferryman._routing.heat import Heat
+from ferryman._routing.planning import pinned
 
 GROUPS = 16
 
@@ -15,7 +16,8 @@ def receipt(hot: dict[int, int], others: int = 10) -> list[dict[str, Any]]:
     load = {str(group): others for group in range(GROUPS)}
     for hash, rows in hot.items():
         load[str(hash % GROUPS)] = load[str(hash % GROUPS)] + rows
-    return [{"load": load, "heavy": [{"hash": hash, "key": f"k{hash}", "rows": rows} for hash, rows in hot.items()]}]
+    heavy = [{"hash": hash, "key": f"k{hash}", "rows": rows} for hash, rows in hot.items()]
+    return [{"load": load, "heavy": heavy, "busy_ms": 10.0}]
 
 
 def lived(heat: Heat, table: RoutingTable, hot: dict[int, int], epochs: int) -> tuple[RoutingTable, list[str]]:
@@ -83,8 +85,6 @@ def test_where_nothing_can_be_gained_nothing_moves() -> None:
 
 
 def test_what_a_user_has_pinned_is_never_put_back() -> None:
-    from ferryman._routing.planning import pinned
-
     table = pinned(RoutingTable.even(1, GROUPS, 4), {5: "k5"}, 3)
     assert lived(Heat(GROUPS), table, {5: 1}, 100) == (table, [])
 
@@ -100,5 +100,32 @@ def test_silence_neither_heats_nor_cools() -> None:
     heat, table = Heat(GROUPS), RoutingTable.even(1, GROUPS, 4)
     table, _ = lived(heat, table, {5: 400}, 10)
     for _ in range(200):
-        heat.count([{"load": {}, "heavy": []}], table)
+        heat.count([{"load": {}, "heavy": [], "busy_ms": 1.0}], table)
         assert heat.wish(table) is None
+
+
+def test_a_row_costs_more_where_all_is_slow() -> None:
+    heat, table = Heat(4), RoutingTable(1, 2, (0, 0, 1, 1))
+    for _ in range(50):
+        slow = {"load": {"0": 30, "1": 10}, "heavy": [], "busy_ms": 80.0}
+        fast = {"load": {"2": 30, "3": 10}, "heavy": [], "busy_ms": 20.0}
+        heat.count([slow, fast], table)
+
+    rows, busy = heat.load(table), heat.load(table, busy=True)
+    assert [round(one / heat.epochs) for one in rows.groups] == [30, 10, 30, 10]
+    assert [round(one / heat.epochs) for one in busy.groups] == [60, 20, 15, 5]
+    assert [round(one / heat.epochs) for one in busy.of(table)] == [80, 20]
+
+
+def test_a_pinned_key_is_as_slow_as_who_works_on_it() -> None:
+    table = pinned(RoutingTable(1, 2, (0, 1)), {2: "k2"}, 1)
+    heat = Heat(2)
+    for _ in range(50):
+        here = {"load": {"0": 20}, "heavy": [], "busy_ms": 10.0}
+        there = {"load": {"0": 30, "1": 10}, "heavy": [{"hash": 2, "key": "k2", "rows": 30}], "busy_ms": 80.0}
+        heat.count([here, there], table)
+
+    busy = heat.load(table, busy=True)
+    assert [round(one / heat.epochs) for one in busy.groups] == [10, 20]
+    assert round(busy.keys[2] / heat.epochs) == 60
+    assert [round(one / heat.epochs) for one in busy.of(table)] == [10, 80]

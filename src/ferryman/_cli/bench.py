@@ -200,6 +200,7 @@ def reconfigure(
         list[str] | None,
         typer.Option(help="Run push and its rivals over values of bytes, keys or hosts, such as keys=1000,2000."),
     ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Changes with each; the medians are what counts.")] = 1,
     idle: Annotated[int, typer.Option(min=0, help="Measure so often what it costs to be ready for a change.")] = 0,
     chart: Annotated[Path | None, typer.Option(help="Draw the latency into this PNG, with a CSV beside it.")] = None,
     scratch: Scratch = None,
@@ -216,7 +217,7 @@ def reconfigure(
         raise typer.BadParameter(f"{groups} are too few: give four to a host, {4 * hosts}", param_hint="--groups")
     _run(
         "reconfigure", json, load=load, strategies=names, sizes=_sizes(sizes, "--sizes") if sizes else [],
-        sweeps=_sweeps(sweep or [], bench.SWEEPS), idle=idle, chart=chart, scratch=scratch,
+        sweeps=_sweeps(sweep or [], bench.SWEEPS), rounds=rounds, idle=idle, chart=chart, scratch=scratch,
     )  # fmt: skip
 
 

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ferryman._model.errors import InvalidConfiguration
+from ferryman._model.errors import InvalidConfiguration, NothingMoves
 
 Name = Annotated[str | None, typer.Argument(help="The job's name; may be left out where only one runs.")]
 Job = Annotated[str | None, typer.Option("--job", help="The job's name; may be left out where only one runs.")]
+By = Annotated[str, typer.Option(help="What is to be even: rows, busy (time spent on them) or bytes of state.")]
 Strategy = Annotated[str, typer.Option(help="How state moves; see docs/reconfiguration.md.")]
 Keys = Annotated[
     list[str] | None, typer.Option("--key", help="A key, any number of times; of several columns: '[\"a\", 1]'.")
@@ -64,27 +65,33 @@ def plan(
     instances: Annotated[int | None, typer.Option(help="As for rescale.")] = None,
     groups: Annotated[str | None, typer.Option(help="As for move, comma-separated.")] = None,
     key: Keys = None,
-    to: Annotated[int | None, typer.Option(help="As for move.")] = None,
+    to: Annotated[str | None, typer.Option(help="As for move.")] = None,
     operator: Operator = None,
+    by: By = "rows",
     json: Json = False,
 ) -> None:
-    """Say what a rescale, a move, or (with neither) a rebalance would do, and do nothing."""
-    found = _ask(job, "plan", instances=instances, groups=_groups(groups), keys=key, to=to, operator=operator)
+    """Say what a rescale, a move, or (with neither) a rebalance would do and how long it would take, and do nothing."""
+    asked = {"instances": instances, "groups": _groups(groups), "keys": key, "to": to, "operator": operator, "by": by}
+    try:
+        found = _ask(job, "plan", **asked)
+    except NothingMoves as error:
+        found = {"moves": [], "text": error.message}
     typer.echo(jsons.dumps(found, indent=2) if json else found["text"])
 
 
 def rescale(
     instances: Annotated[int, typer.Argument(help="How many instances there are to be.")],
     job: Job = None,
+    by: By = "rows",
     strategy: Strategy = "live",
     wait: Wait = 600,
 ) -> None:
     """Change the number of instances of a running job."""
-    _change(job, "rescale", wait, instances=instances, strategy=strategy)
+    _change(job, "rescale", wait, instances=instances, by=by, strategy=strategy)
 
 
 def move(
-    to: Annotated[int, typer.Option(help="The instance they go to.")],
+    to: Annotated[str, typer.Option(help="Where they go: an instance's number, a host, or a site.")],
     groups: Annotated[str | None, typer.Argument(help="Key groups, comma-separated.")] = None,
     key: Keys = None,
     operator: Operator = None,
@@ -92,7 +99,7 @@ def move(
     strategy: Strategy = "live",
     wait: Wait = 600,
 ) -> None:
-    """Give key groups, or single keys, of a running job to an instance."""
+    """Give key groups, or single keys, of a running job to an instance, a host or a site."""
     _change(job, "move", wait, groups=_groups(groups), keys=key, to=to, operator=operator, strategy=strategy)
 
 
@@ -107,9 +114,9 @@ def unpin(
     _change(job, "unpin", wait, keys=key, operator=operator, strategy=strategy)
 
 
-def rebalance(job: Name = None, strategy: Strategy = "live", wait: Wait = 600) -> None:
+def rebalance(job: Name = None, by: By = "rows", strategy: Strategy = "live", wait: Wait = 600) -> None:
     """Even out the load of a running job's instances."""
-    _change(job, "rebalance", wait, strategy=strategy)
+    _change(job, "rebalance", wait, by=by, strategy=strategy)
 
 
 def abort(job: Name = None) -> None:
@@ -154,6 +161,18 @@ def hot_keys(job: Name = None, json: Json = False) -> None:
         typer.echo("no key is hot")
 
 
+def sites(job: Name = None, json: Json = False) -> None:
+    """List the instances of a running job: on which host and site each is, and what it bears."""
+    found = _ask(job, "sites")
+    if json:
+        typer.echo(jsons.dumps(found, indent=2))
+        return
+    for one in found:
+        where = f"{one['site']}, {one['host']}" if one["site"] else one["host"] or "not known before the first epoch"
+        bears = f"{one['rows']:,.0f} rows and {one['busy_ms']:,.0f} ms an epoch, {one['bytes']:,} bytes of state"
+        typer.echo(f"instance {one['instance']}: {where}; {one['groups']} key groups, {bears}")
+
+
 def _groups(text: str | None) -> list[int] | None:
     if text is None:
         return None
@@ -164,8 +183,13 @@ def _groups(text: str | None) -> list[int] | None:
 
 
 def _change(name: str | None, request: str, wait: float, **values: Any) -> None:
-    with Console(stderr=True).status(f"{request} under way"):
-        found = _ask(name, request, wait=wait, timeout_s=wait + 60, **values)
+    try:
+        with Console(stderr=True).status(f"{request} under way"):
+            found = _ask(name, request, wait=wait, timeout_s=wait + 60, **values)
+    except NothingMoves as error:
+        # Whoever wants it so has it so.
+        typer.echo(error.message)
+        return
     typer.echo(_line(found))
     if found["phase"] == "aborted":
         raise typer.Exit(1)
@@ -185,4 +209,4 @@ def _line(one: dict[str, Any]) -> str:
     )
 
 
-COMMANDS = (jobs, plan, rescale, move, unpin, rebalance, abort, history, pins, hot_keys)
+COMMANDS = (jobs, plan, rescale, move, unpin, rebalance, abort, history, pins, hot_keys, sites)

@@ -36,6 +36,9 @@ class Directory(Protocol):
     def read(self, name: str) -> pa.Buffer:
         """Read a whole file; FileNotFoundError where there is none."""
 
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file, to read parts of it."""
+
     def write(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
         """Write a file atomically, replacing it."""
 
@@ -95,6 +98,10 @@ class LocalDirectory:
             return pa.py_buffer(b"")
         with pa.memory_map(str(path)) as mapped:
             return mapped.read_buffer()
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file."""
+        return pa.memory_map(str(self.root / name))
 
     def _temporary(self, name: str, data: bytes | memoryview | pa.Buffer) -> Path:
         path = self.root / name
@@ -193,8 +200,12 @@ class RemoteDirectory:
 
     def read(self, name: str) -> pa.Buffer:
         """Read a whole file."""
-        with self._fs.open_input_file(self._path(name)) as file:
+        with self.open(name) as file:
             return file.read_buffer()
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file."""
+        return self._fs.open_input_file(self._path(name))
 
     def write(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
         """Write to a temporary name and move it."""

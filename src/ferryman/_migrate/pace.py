@@ -109,6 +109,11 @@ class Rhythm:
             self._durations.append(now - self._began)
             self._overheads.append(max(0.0, now - self._began - self._busy_s))
 
+    @property
+    def running(self) -> bool:
+        """Tell whether an epoch is under way."""
+        return self._began is not None and (self._ended is None or self._began > self._ended)
+
     def pace(self) -> Pace:
         """Give the pace to begin with."""
         return Pace.of(list(self._durations), list(self._pauses))

@@ -120,6 +120,10 @@ class InvalidPlan(FerrymanError):
     """A reconfiguration that cannot be, or would change nothing."""
 
 
+class NothingMoves(InvalidPlan):
+    """A reconfiguration that would change nothing, as everything is as it is to be."""
+
+
 class PlanUnderWay(FerrymanError):
     """Another reconfiguration has not ended yet."""
 
@@ -146,5 +150,9 @@ def from_text(text: str) -> FerrymanError | None:
     found = re.search(r"\[FERRYMAN:(\w+)\](.*?)" + re.escape(_END), text, re.DOTALL)
     if found is None:
         return None
-    classes = {cls.__name__: cls for cls in FerrymanError.__subclasses__()}
-    return classes.get(found[1], FerrymanError)(found[2])
+    return _kinds(FerrymanError).get(found[1], FerrymanError)(found[2])
+
+
+def _kinds(cls: type[FerrymanError]) -> dict[str, type[FerrymanError]]:
+    below = (name_of for one in cls.__subclasses__() for name_of in _kinds(one).items())
+    return {cls.__name__: cls, **dict(below)}

@@ -16,6 +16,7 @@ import numpy as np
 
 from ferryman._model.records import RoutingTable
 from ferryman._routing.planning import Load, isolated, rebalanced, unpinned
+from ferryman._routing.sites import Places
 
 # How fast the load of long ago is forgotten: after an epoch this part of it is left.
 KEPT = 0.9
@@ -62,6 +63,8 @@ class Heat:
     def __init__(self, groups: int) -> None:
         self._groups = np.zeros(groups)
         self._keys: dict[int, float] = {}
+        self._busy = np.zeros(groups)
+        self._busy_keys: dict[int, float] = {}
         self._shown: dict[int, str] = {}
         self._weight = 0.0
         self._hot_for: dict[int, int] = {}
@@ -72,18 +75,26 @@ class Heat:
         if not any(receipt["load"] for receipt in receipts):
             return
         self._groups *= KEPT
+        self._busy *= KEPT
         self._weight = self._weight * KEPT + 1
         # Whoever looks meanwhile has the dicts of the epoch before.
         keys = {hash: rows * KEPT for hash, rows in self._keys.items()}
+        busy = {hash: ms * KEPT for hash, ms in self._busy_keys.items()}
         shown = dict(self._shown)
         for receipt in receipts:
-            for group, rows in receipt["load"].items():
+            load = receipt["load"]
+            # A row costs what a row of its task costs, so that it costs more where all is slow.
+            each = receipt["busy_ms"] / (sum(load.values()) or 1)
+            for group, rows in load.items():
                 self._groups[int(group)] += rows
+                self._busy[int(group)] += rows * each
             for one in receipt["heavy"]:
                 keys[one["hash"]] = keys.get(one["hash"], 0.0) + one["rows"]
+                busy[one["hash"]] = busy.get(one["hash"], 0.0) + one["rows"] * each
                 shown[one["hash"]] = one["key"]
         total = self._groups.sum()
         self._keys = {hash: rows for hash, rows in keys.items() if rows > total * _LEAST}
+        self._busy_keys = {hash: busy.get(hash, 0.0) for hash in self._keys}
         self._shown = {hash: shown[hash] for hash in self._keys}
         fair = total / table.instances
         now = {one["hash"] for receipt in receipts for one in receipt["heavy"]}
@@ -92,19 +103,24 @@ class Heat:
         cool = {pin.hash for pin in table.pins if pin.hot and self._keys.get(pin.hash, 0.0) < fair * _COOL}
         self._cool_for = {hash: self._cool_for.get(hash, 0) + 1 for hash in cool}
 
-    def load(self, table: RoutingTable) -> Load:
-        """Give what groups and pinned keys cost, in rows of late."""
-        groups = self._groups.copy()
+    def load(self, table: RoutingTable, *, busy: bool = False) -> Load:
+        """Give what groups and pinned keys cost, in rows of late, or in milliseconds of work on them."""
+        groups, known = (self._busy.copy(), self._busy_keys) if busy else (self._groups.copy(), self._keys)
         keys = {}
         for pin in table.pins:
-            keys[pin.hash] = self._keys.get(pin.hash, 0.0)
+            keys[pin.hash] = known.get(pin.hash, 0.0)
             groups[table.group(pin.hash)] -= keys[pin.hash]
         return Load(np.maximum(groups, 0.0).tolist(), keys)
 
     def rows_per_epoch(self) -> list[float]:
         """Give the rows that an epoch brings each key group of late."""
-        per_epoch: list[float] = (self._groups / max(1.0, self._weight)).tolist()
+        per_epoch: list[float] = (self._groups / self.epochs).tolist()
         return per_epoch
+
+    @property
+    def epochs(self) -> float:
+        """Give over how many epochs' worth a load sums up: less than all, as those of long ago count less."""
+        return self._weight or 1.0
 
     def shown(self) -> dict[int, str]:
         """Give the keys that were heavy of late, as people read them, by their hashes."""
@@ -122,18 +138,18 @@ class Heat:
                 found.append(HotKey(key, rows / self._weight, rows / total, where, hash in table.pinned))
         return sorted(found, key=lambda one: -one.rows)
 
-    def wish(self, table: RoutingTable) -> tuple[str, RoutingTable] | None:
+    def wish(self, table: RoutingTable, places: Places | None = None) -> tuple[str, RoutingTable] | None:
         """Say what should become of hot and of cooled keys: a name for it and the table to come; None for nothing."""
         cooled = [hash for hash, epochs in self._cool_for.items() if epochs >= _COOL_EPOCHS]
         if cooled:
             after = unpinned(table, cooled)
-            return "put back", rebalanced(after, self.load(after))
+            return "put back", rebalanced(after, self.load(after), places)
         pinned = table.pinned
         for hash in sorted(self._hot_for, key=lambda one: -self._keys[one]):
             # Not in every epoch: it takes some arithmetic to see whether it is worth it.
             if hash in pinned or table.instances == 1 or self._hot_for[hash] % _HOT_EPOCHS:
                 continue
-            after = isolated(table, hash, self._shown[hash], self._load_if_pinned(table, hash))
+            after = isolated(table, hash, self._shown[hash], self._load_if_pinned(table, hash), places)
             load = self.load(after)
             if load.of(after).max() < _WORTH * self.load(table).of(table).max():
                 return "isolate", after

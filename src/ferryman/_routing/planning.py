@@ -12,13 +12,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from ferryman._model.errors import InvalidPlan
+from ferryman._model.errors import InvalidPlan, NothingMoves
 from ferryman._model.records import Pin, RoutingTable
+from ferryman._routing.sites import INSIDE, Places, Target, handed_out, targets
 
 Floats = npt.NDArray[np.float64]
 
 # Every row is looked up among the pinned keys.
 MOST_PINS = 1000
+# How much above the mean an instance may be for the load to be even enough.
+WITHIN = 0.1
 
 
 @dataclass(frozen=True, order=True)
@@ -86,7 +89,9 @@ def moves(before: RoutingTable, after: RoutingTable) -> tuple[Move, ...]:
     return tuple(found)
 
 
-def rescaled(table: RoutingTable, instances: int, load: Load | Sequence[float] | None = None) -> RoutingTable:
+def rescaled(
+    table: RoutingTable, instances: int, load: Load | Sequence[float] | None = None, places: Places | None = None
+) -> RoutingTable:
     """Spread the groups over another number of instances; groups that can stay do, and so do pinned keys.
 
     A key that is pinned to an instance that goes is where its group is from then on.
@@ -99,6 +104,8 @@ def rescaled(table: RoutingTable, instances: int, load: Load | Sequence[float] |
         How many instances there are to be.
     load
         What each group costs, in whatever unit; all groups alike if left out.
+    places
+        Where instances are, those to come and those to go: groups stay in their site while the load is even enough.
 
     Examples
     --------
@@ -118,10 +125,12 @@ def rescaled(table: RoutingTable, instances: int, load: Load | Sequence[float] |
             f"the job has {instances} instances already. To even out their load, rebalance; to move particular key "
             "groups, move."
         )
-    return _spread(table, instances, _load(table, load))
+    return _spread(table, instances, _load(table, load), places)
 
 
-def rebalanced(table: RoutingTable, load: Load | Sequence[float] | None = None, within: float = 0.1) -> RoutingTable:
+def rebalanced(
+    table: RoutingTable, load: Load | Sequence[float] | None = None, places: Places | None = None
+) -> RoutingTable:
     """Even out the load of the instances; the table itself where it is even enough. Pinned keys stay.
 
     Parameters
@@ -130,14 +139,14 @@ def rebalanced(table: RoutingTable, load: Load | Sequence[float] | None = None, 
         Who owns what now.
     load
         What each group costs; all alike if left out.
-    within
-        How much above the mean an instance may be, as a part of it.
+    places
+        Where instances are: groups stay in their site while the load is even enough.
     """
     loads = _load(table, load)
     totals = loads.of(table)
-    if totals.max() <= totals.mean() * (1 + within):
+    if totals.max() <= totals.mean() * (1 + WITHIN):
         return table
-    after = _spread(table, table.instances, loads)
+    after = _spread(table, table.instances, loads, places)
     return table if after.owner == table.owner else after
 
 
@@ -151,14 +160,34 @@ def moved(table: RoutingTable, to: Mapping[int, int]) -> RoutingTable:
     to
         The instance for each group that is to move.
     """
-    _refuse_unknown(table, to)
+    _refuse_unknown(table, to, to.values())
     owner = tuple(to.get(group, now) for group, now in enumerate(table.owner))
     if owner == table.owner:
-        raise InvalidPlan("nothing moves: every one of these key groups is where it is to go already.")
+        raise NothingMoves("nothing moves: every one of these key groups is where it is to go already.")
     return replace(table, version=table.version + 1, owner=owner)
 
 
-def pinned(table: RoutingTable, keys: Mapping[int, str], to: int, *, hot: bool = False) -> RoutingTable:
+def moved_to(table: RoutingTable, groups: Iterable[int], to: Target, load: Load, places: Places) -> RoutingTable:
+    """Give particular groups to an instance, or spread them over those of a host or a site."""
+    some = set(groups)
+    _refuse_unknown(table, some, ())
+    costs = {group: load.groups[group] for group in some}
+    owner = dict(enumerate(table.owner))
+    return moved(table, handed_out(costs, owner, _known(table, to, places), load.of(table).tolist()))
+
+
+def pinned_to(table: RoutingTable, keys: Mapping[int, str], to: Target, load: Load, places: Places) -> RoutingTable:
+    """Give particular keys to an instance, or spread them over those of a host or a site."""
+    # A key of which nothing is known still is one: without this all of them would go to one instance.
+    least = 1e-3 * (sum(load.groups) / len(load.groups) or 1.0)
+    costs = {hash: max(least, load.keys.get(hash, 0.0)) for hash in keys}
+    owner = {hash: table.owner_of(hash) for hash in keys}
+    return pinned(table, keys, handed_out(costs, owner, _known(table, to, places), load.of(table).tolist()))
+
+
+def pinned(
+    table: RoutingTable, keys: Mapping[int, str], to: int | Mapping[int, int], *, hot: bool = False
+) -> RoutingTable:
     """Give particular keys to an instance; a key whose group is there is not pinned any more.
 
     Parameters
@@ -168,7 +197,7 @@ def pinned(table: RoutingTable, keys: Mapping[int, str], to: int, *, hot: bool =
     keys
         The keys that are to move, as people read them, by their hashes.
     to
-        The instance they go to.
+        The instance they go to, or that of each, by its hash.
     hot
         Whether they are pinned as they are hot. A hot key stays pinned even if its group is there, as that may go.
 
@@ -177,13 +206,14 @@ def pinned(table: RoutingTable, keys: Mapping[int, str], to: int, *, hot: bool =
     >>> pinned(RoutingTable.even(1, 4, 2), {5: "k"}, 1).pins
     (Pin(hash=5, instance=1, key='k', hot=False),)
     """
-    _refuse_unknown(table, {0: to})
+    goes = dict.fromkeys(keys, to) if isinstance(to, int) else to
+    _refuse_unknown(table, (), goes.values())
     pins = {pin.hash: pin for pin in table.pins}
     for hash, key in keys.items():
-        if table.owner[table.group(hash)] == to and not hot:
+        if table.owner[table.group(hash)] == goes[hash] and not hot:
             pins.pop(hash, None)
         else:
-            pins[hash] = Pin(hash, to, key, hot)
+            pins[hash] = Pin(hash, goes[hash], key, hot)
     if len(pins) > MOST_PINS:
         raise InvalidPlan(
             f"{len(pins)} pinned keys: {MOST_PINS} is the most, as every row is compared with them. Move key groups, "
@@ -199,7 +229,7 @@ def unpinned(table: RoutingTable, keys: Iterable[int]) -> RoutingTable:
     return _with_pins(table, pins, "none of these keys is pinned")
 
 
-def isolated(table: RoutingTable, hash: int, key: str, load: Load) -> RoutingTable:
+def isolated(table: RoutingTable, hash: int, key: str, load: Load, places: Places | None = None) -> RoutingTable:
     """Pin a hot key to the instance with the least of other pinned keys, and move the groups there that are too much.
 
     The key stays where it is if it can: then only groups move.
@@ -207,7 +237,7 @@ def isolated(table: RoutingTable, hash: int, key: str, load: Load) -> RoutingTab
     others = Load([0.0] * len(table.owner), {one: rows for one, rows in load.keys.items() if one != hash}).of(table)
     now = table.owner_of(hash)
     to = now if others[now] <= others.min() else int(np.argmin(others))
-    return _spread(pinned(table, {hash: key}, to, hot=True), table.instances, _load(table, load))
+    return _spread(pinned(table, {hash: key}, to, hot=True), table.instances, _load(table, load), places)
 
 
 def relabelled(after: RoutingTable, were: Sequence[str], are: Sequence[str]) -> RoutingTable:
@@ -227,32 +257,41 @@ def relabelled(after: RoutingTable, were: Sequence[str], are: Sequence[str]) -> 
     >>> relabelled(RoutingTable(2, 3, (0, 1, 2)), ["a", "b"], ["b", "b", "a"]).owner
     (2, 0, 1)
     """
-    free = list(range(after.instances))
-    number: dict[int, int] = {}
-    for old in range(min(len(were), after.instances)):
-        same = next((new for new in free if are[new] == were[old]), None)
-        if same is not None:
-            number[old] = same
-            free.remove(same)
-    for old in range(after.instances):
-        if old not in number:
-            number[old] = free.pop(0)
+    number = numbers(were, are)
     pins = tuple(replace(pin, instance=number[pin.instance]) for pin in after.pins)
     return replace(after, owner=tuple(number[owner] for owner in after.owner), pins=pins)
 
 
-def _refuse_unknown(table: RoutingTable, to: Mapping[int, int]) -> None:
+def numbers(were: Sequence[str], are: Sequence[str]) -> list[int]:
+    """Give each instance the number with which it stays on the host it was on, if it can; from the hosts of both."""
+    free = list(range(len(are)))
+    number: dict[int, int] = {}
+    for old in range(min(len(were), len(are))):
+        same = next((new for new in free if are[new] == were[old]), None)
+        if same is not None:
+            number[old] = same
+            free.remove(same)
+    return [number[old] if old in number else free.pop(0) for old in range(len(are))]
+
+
+def _known(table: RoutingTable, to: Target, places: Places) -> list[int]:
+    found = targets(table, to, places)
+    _refuse_unknown(table, (), found)
+    return found
+
+
+def _refuse_unknown(table: RoutingTable, groups: Iterable[int], instances: Iterable[int]) -> None:
     def unknown(numbers: Iterable[int], below: int) -> list[int]:
         return sorted({one for one in numbers if not 0 <= one < below})
 
-    if groups := unknown(to, len(table.owner)):
+    if strange := unknown(groups, len(table.owner)):
         raise InvalidPlan(
-            f"key group {groups[0]} does not exist: the job has the groups 0 to {len(table.owner) - 1}. `job.group_of` "
-            "tells the group of a key."
+            f"key group {strange[0]} does not exist: the job has the groups 0 to {len(table.owner) - 1}. `job.group_of`"
+            " tells the group of a key."
         )
-    if instances := unknown(to.values(), table.instances):
+    if strange := unknown(instances, table.instances):
         raise InvalidPlan(
-            f"instance {instances[0]} does not exist: the job has the instances 0 to {table.instances - 1}. Rescale "
+            f"instance {strange[0]} does not exist: the job has the instances 0 to {table.instances - 1}. Rescale "
             "first to have more."
         )
 
@@ -260,7 +299,7 @@ def _refuse_unknown(table: RoutingTable, to: Mapping[int, int]) -> None:
 def _with_pins(table: RoutingTable, pins: Mapping[int, Pin], otherwise: str) -> RoutingTable:
     after = replace(table, version=table.version + 1, pins=tuple(sorted(pins.values())))
     if after.pins == table.pins:
-        raise InvalidPlan(f"nothing moves: {otherwise}.")
+        raise NothingMoves(f"nothing moves: {otherwise}.")
     return after
 
 
@@ -274,25 +313,43 @@ def _load(table: RoutingTable, load: Load | Sequence[float] | None) -> Load:
     return Load(loads.tolist(), given.keys)
 
 
-def _spread(table: RoutingTable, instances: int, load: Load) -> RoutingTable:
-    """Keep what can stay, place what has no instance any more, then move from the fullest to the emptiest."""
+def _spread(table: RoutingTable, instances: int, load: Load, places: Places | None) -> RoutingTable:
+    """Keep what can stay, place what has no instance any more, then move from the fullest to the emptiest.
+
+    First within every site; to other sites only while the load is not even enough, to the nearest ones first.
+    """
     owner = np.array(table.owner)
     loads: Floats = np.array(load.groups)
     pins = tuple(pin for pin in table.pins if pin.instance < instances)
     for pin in table.pins:
         if pin.instance >= instances:
             loads[table.group(pin.hash)] += load.keys.get(pin.hash, 0.0)
+    apart = (places or Places()).apart(max(instances, table.instances))[:, :instances]
     homeless = np.flatnonzero(owner >= instances)
     stays = owner < instances
-    totals = np.bincount(owner[stays], loads[stays], instances)
+    totals: Floats = np.bincount(owner[stays], loads[stays], instances).astype(np.float64)
     for pin in pins:
         totals[pin.instance] += load.keys.get(pin.hash, 0.0)
     for group in homeless[np.argsort(-loads[homeless], kind="stable")].tolist():
-        owner[group] = np.argmin(totals)
+        far = apart[owner[group]]
+        owner[group] = np.argmin(np.where(far == far.min(), totals, np.inf))
         totals[owner[group]] += loads[group]
-    can_give = np.ones(instances, np.bool_)
+    enough = totals.mean() * (1 + WITHIN)
+    for reach in np.unique(apart[:instances]).tolist():
+        _even_out(owner, totals, loads, apart <= reach, 0.0 if reach == INSIDE else enough)
+    return RoutingTable(table.version + 1, instances, tuple(owner.tolist()), pins)
+
+
+def _even_out(
+    owner: npt.NDArray[np.int64], totals: Floats, loads: Floats, near: npt.NDArray[np.bool_], enough: float
+) -> None:
+    """Move groups from the fullest to the emptiest instance near it, until that has no more than is enough."""
+    can_give = np.ones(len(totals), np.bool_)
     while can_give.any():
-        fullest, emptiest = int(np.argmax(np.where(can_give, totals, -1.0))), int(np.argmin(totals))
+        fullest = int(np.argmax(np.where(can_give, totals, -1.0)))
+        if totals[fullest] <= enough:
+            return
+        emptiest = int(np.argmin(np.where(near[fullest], totals, np.inf)))
         gap = totals[fullest] - totals[emptiest]
         mine = np.flatnonzero(owner == fullest)
         # Only a group smaller than the gap makes the fuller of the two less full than it was; a last one stays.
@@ -304,4 +361,3 @@ def _spread(table: RoutingTable, instances: int, load: Load) -> RoutingTable:
         owner[group] = emptiest
         totals[fullest] -= loads[group]
         totals[emptiest] += loads[group]
-    return RoutingTable(table.version + 1, instances, tuple(owner.tolist()), pins)

@@ -80,6 +80,20 @@ class Carrier:
         crossing = self._crossing
         return 0.0 if crossing is None else crossing.wait_s(time.monotonic(), self._rhythm.overhead_s)
 
+    def await_epoch(self, current: Reconfiguration) -> None:
+        """Wait until an epoch has just ended, where there is time between two; or until none comes as usual."""
+        seen, deadline = self._rhythm.epochs, time.monotonic() + _LONGEST_PAUSE_S
+        stands = current._machine.plan.strategy.waits != "nothing"
+        if stands or not self._rhythm.pace().between_s:
+            return
+        with self._changed:
+            while not current.over and self._rhythm.epochs == seen:
+                now = time.monotonic()
+                left = deadline - now if self._rhythm.running else min(deadline - now, self._rhythm.overdue_s(now))
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
     # -- while rows wait ---------------------------------------------------------------------------
 
     def _in_turn(self, current: Reconfiguration, lanes: Sequence[Lane]) -> None:
@@ -168,8 +182,7 @@ class Carrier:
 
     def _catch_up(self, current: Reconfiguration, lane: Lane) -> None:
         stopped = current._machine.plan.strategy.waits == "everything"
-        if self._rhythm.pace().between_s and not stopped:
-            self._await_epoch(current, self._rhythm.epochs)
+        self.await_epoch(current)
         for _ in self._bring(lane.target, lane.groups, None, None if stopped else LEAST):
             pass
 
@@ -182,8 +195,7 @@ class Carrier:
         while done < len(lane.groups) and not current.over:
             done += len(lane.groups) if stopped else max(1, pace.chunk // each)
             seen = self._rhythm.epochs
-            if pace.between_s and not stopped:
-                self._await_epoch(current, seen)
+            self.await_epoch(current)
             began, size = time.monotonic(), 0
             speed = None if stopped else MOST if pace.between_s else pace.bytes_per_s
             # Those that are there catch up with the others, so that little is left to do in the end.
@@ -195,10 +207,6 @@ class Carrier:
             with self._changed:
                 current.moved_bytes += size
                 pace = pace.after(size, time.monotonic() - began, self._rhythm.since(seen))
-
-    def _await_epoch(self, current: Reconfiguration, seen: int) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: current.over or self._rhythm.epochs > seen, _LONGEST_PAUSE_S)
 
     def _bring(
         self,

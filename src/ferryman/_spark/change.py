@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ferryman._migrate.machine import Migration, Phase
-from ferryman._routing.planning import Move
+from ferryman._migrate.estimate import Took
+from ferryman._migrate.machine import Migration, Phase, Plan
+from ferryman._model.records import RoutingTable
+from ferryman._routing.planning import Move, numbers
+from ferryman._routing.sites import Places, Site
+
+# Gives the table to get to, from the one there is and where the instances are, or are going to be.
+Choice = Callable[[RoutingTable, Places], RoutingTable]
 
 
 @dataclass(frozen=True)
@@ -22,23 +28,34 @@ class Preview:
     moves
         The key groups, and the single keys, that would move.
     bytes
-        About how much state that is, as it lies in the checkpoint.
+        About how much state that is, uncompressed.
     load
-        The part of all rows that the fullest instance gets, now and then; 1 / instances is perfect.
+        The part of all load that the fullest instance bears, now and then; 1 / instances is perfect.
+    between
+        About how much state comes to another host; instances of one host share theirs.
+    seconds
+        About how long it takes, going by earlier changes of the run.
+    by
+        What load is measured in: rows, busy (time spent on them) or bytes of state.
     """
 
     instances: tuple[int, int]
     moves: tuple[Move, ...]
     bytes: int
     load: tuple[float, float]
+    between: int = 0
+    seconds: float = 0.0
+    by: str = "rows"
 
     def __str__(self) -> str:
         before, after = self.instances
         head = f"{before} instances" if before == after else f"{before} -> {after} instances"
-        fullest = f"the fullest instance gets {self.load[0]:.0%} of the rows now, {self.load[1]:.0%} then"
+        what = {"rows": "gets {} of the rows", "busy": "does {} of the work", "bytes": "has {} of the state"}[self.by]
+        fullest = f"the fullest instance {what.format(f'{self.load[0]:.0%}')} now, {self.load[1]:.0%} then"
         keys = sum(bool(move.key) for move in self.moves)
         what = f"{len(self.moves) - keys} key groups" + (f" and {keys} single keys" if keys else "")
-        return f"{head}: {what} move, about {self.bytes:,} bytes of state; {fullest}"
+        state = f"about {self.bytes:,} bytes of state, {self.between:,} of them to another host"
+        return f"{head}: {what} move, {state}, in about {self.seconds:.1f} s; {fullest}"
 
 
 @dataclass
@@ -52,16 +69,33 @@ class Reconfiguration:
     _machine: Migration
     _changed: threading.Condition = field(repr=False)
     _abort: Callable[[str], None] = field(repr=False)
+    _choose: Choice = field(repr=False)
     moved_bytes: int = 0
     # The groups whose rows waited for them, in the order in which they came.
     arrivals: list[int] = field(default_factory=list)
     ended_ms: int | None = None
     switched_epoch: int | None = None
+    since_ms: dict[str, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def took(self) -> Took | None:
+        """Give what it took, if it is done."""
+        if self._machine.phase is not Phase.DONE or self.ended_ms is None:
+            return None
+        copying = self.ended_ms - self.since_ms.get(Phase.COPY.value, self.ended_ms)
+        return Took((self.ended_ms - self.requested_ms) / 1000, copying / 1000, self.moved_bytes)
 
     @property
     def phase(self) -> str:
         """Tell where it stands: prepare, copy, switch, release, done or aborted."""
         return self._machine.phase.value
+
+    def chosen(self, plan: Plan, were: Sequence[str], are: Sequence[str], sites: tuple[Site, ...]) -> RoutingTable:
+        """Choose again, now that the hosts of other instances are known, where it matters where these are."""
+        if not sites:
+            return plan.after
+        hosts = tuple(are[number] for number in numbers(were, are))
+        return self._choose(plan.before, Places((*hosts, *were[len(hosts) :]), sites, len(hosts)))
 
     @property
     def over(self) -> bool:

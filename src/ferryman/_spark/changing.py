@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from ferryman._model.errors import InvalidPlan
+from ferryman._model.errors import InvalidPlan, NothingMoves
 from ferryman._model.records import Pin, RoutingTable
 from ferryman._routing.heat import HotKey
-from ferryman._routing.planning import Load, moved, pinned, rebalanced, rescaled, unpinned
+from ferryman._routing.planning import moved_to, pinned_to, rebalanced, rescaled, unpinned
+from ferryman._routing.sites import Placed, Places, Target
 from ferryman._spark import named_keys
-from ferryman._spark.change import Preview, Reconfiguration
+from ferryman._spark.change import Choice, Preview, Reconfiguration
 from ferryman._spark.named_keys import Key
 
 if TYPE_CHECKING:
     from ferryman._spark.epoch import EpochRunner
 
-_Choice = Callable[[RoutingTable, Load], RoutingTable]
 Groups = int | Iterable[int]
 
 
@@ -40,16 +40,18 @@ class Changing:
         """Give the newest epoch that all standing replicas have; None if there are none, or not yet."""
         return self._runner.changes.replicas.epoch
 
-    def rescale(self, instances: int, *, strategy: str = "live") -> Reconfiguration:
+    def rescale(self, instances: int, *, by: str = "rows", strategy: str = "live") -> Reconfiguration:
         """Change the number of instances while the stream flows.
 
         The new layout is prepared in the background; the epoch after that is the first to use it. Only as many key
-        groups move as an even spread needs, by the rows that each had of late.
+        groups move as an even spread needs, and of declared sites each keeps its own if it can.
 
         Parameters
         ----------
         instances
             How many there are to be.
+        by
+            What is to be even, as for `rebalance`.
         strategy
             How state moves: "live", or one of the protocols it is compared with, see docs/reconfiguration.md.
 
@@ -58,18 +60,18 @@ class Changing:
         >>> job.rescale(8).wait()  # doctest: +SKIP
         True
         """
-        return self._request("rescale", _to_instances(instances), strategy)
+        return self._request("rescale", self._to_instances(instances, by), strategy, by)
 
     def move(
         self,
         groups: Groups | None = None,
-        to: int | None = None,
+        to: Target | None = None,
         *,
         keys: Key | Iterable[Key] | None = None,
         operator: str | None = None,
         strategy: str = "live",
     ) -> Reconfiguration:
-        """Give key groups, or single keys, to an instance while the stream flows.
+        """Give key groups, or single keys, to an instance, a host or a site while the stream flows.
 
         A key is pinned where it goes and stays there, wherever its group goes; moved to the instance that owns its
         group, it is not pinned any more.
@@ -79,7 +81,8 @@ class Changing:
         groups
             Key groups, by number.
         to
-            The instance.
+            The number of an instance, or the name of a host or a site: what is not there already is spread over its
+            instances, each to the one that has the fewest rows.
         keys
             Keys that have state: one, or a list. A tuple is a key of several columns.
         operator
@@ -92,7 +95,7 @@ class Changing:
         >>> job.move(keys="sensor-7", to=3).wait()  # doctest: +SKIP
         True
         """
-        return self._request("move", self._to_instance(groups, to, keys, operator), strategy)
+        return self._request("move", self._to_target(groups, to, keys, operator), strategy)
 
     def unpin(
         self,
@@ -103,16 +106,25 @@ class Changing:
     ) -> Reconfiguration:
         """Have keys go back to the instances that own their groups; all that are pinned if left out."""
         if keys is None:
-            return self._request("unpin", lambda table, load: unpinned(table, table.pinned), strategy)
+            return self._request("unpin", lambda table, places: unpinned(table, table.pinned), strategy)
         hashes = [one.hash for one in self._find_keys(keys, operator)]
-        return self._request("unpin", lambda table, load: unpinned(table, hashes), strategy)
+        return self._request("unpin", lambda table, places: unpinned(table, hashes), strategy)
 
-    def rebalance(self, *, strategy: str = "live") -> Reconfiguration:
-        """Even out the load of the instances while the stream flows, by the rows that each key group had of late.
+    def rebalance(self, *, by: str = "rows", strategy: str = "live") -> Reconfiguration:
+        """Even out the load of the instances while the stream flows.
 
-        Pinned keys stay where they are, and their rows count there.
+        Pinned keys stay where they are, and their rows count there. Key groups stay in their site, if sites are
+        declared, while the load is even enough.
+
+        Parameters
+        ----------
+        by
+            What is to be even: "rows" of late; "busy", the time spent on them, so that a slow host gets less; or
+            "bytes" of state.
+        strategy
+            How state moves.
         """
-        return self._request("rebalance", _to_balance, strategy)
+        return self._request("rebalance", self._to_balance(by), strategy, by)
 
     def plan(
         self,
@@ -120,8 +132,9 @@ class Changing:
         *,
         groups: Groups | None = None,
         keys: Key | Iterable[Key] | None = None,
-        to: int | None = None,
+        to: Target | None = None,
         operator: str | None = None,
+        by: str = "rows",
     ) -> Preview:
         """Say what a change would take, and change nothing.
 
@@ -131,17 +144,24 @@ class Changing:
             As for `rescale`.
         groups, keys, to, operator
             As for `move`. With nothing given, as for `rebalance`.
+        by
+            As for `rebalance`; the preview tells of this load.
         """
         some = groups is not None or keys is not None
         if some != (to is not None) or (instances is not None and some):
             raise InvalidPlan("give instances, or groups and to, or keys and to, or nothing for a rebalance.")
-        choose: _Choice = _to_balance
         if instances is not None:
-            choose = _to_instances(instances)
+            choose = self._to_instances(instances, by)
         elif some:
-            choose = self._to_instance(groups, to, keys, operator)
+            choose = self._to_target(groups, to, keys, operator)
+        else:
+            choose = self._to_balance(by)
+        return self._runner.changes.preview(choose, by)
+
+    def sites(self) -> list[Placed]:
+        """List the instances: on which host and site each is as of the newest epoch, and what it bears."""
         changes = self._runner.changes
-        return changes.preview(choose(changes.table, changes.load))
+        return changes.survey.placed(changes.table, self._runner.next - 1)
 
     def abort(self) -> None:
         """Give up the reconfiguration under way, if one is; what is committed stays."""
@@ -177,26 +197,45 @@ class Changing:
         nodes = self._runner.changes.planner.nodes
         return named_keys.find(self._spark, nodes, some, operator, as_text=isinstance(keys, TypedKeys))
 
-    def _to_instance(
-        self, groups: Groups | None, to: int | None, keys: Key | Iterable[Key] | None, operator: str | None
-    ) -> _Choice:
+    def _to_instances(self, instances: int, by: str) -> Choice:
+        if not isinstance(instances, int) or isinstance(instances, bool):
+            raise InvalidPlan(f"instances={instances!r}: give a whole number.")
+        changes = self._runner.changes
+        # Where they are going to be is not known before they are there, but can be guessed.
+        return lambda table, places: rescaled(
+            table, instances, changes.load_by(by), places.with_instances(max(1, instances))
+        )
+
+    def _to_balance(self, by: str) -> Choice:
+        def choose(table: RoutingTable, places: Places) -> RoutingTable:
+            after = rebalanced(table, self._runner.changes.load_by(by), places)
+            if after is table:
+                raise NothingMoves("nothing moves: the load of the instances is even already.")
+            return after
+
+        return choose
+
+    def _to_target(
+        self, groups: Groups | None, to: Target | None, keys: Key | Iterable[Key] | None, operator: str | None
+    ) -> Choice:
         if to is None or (groups is None) == (keys is None):
             raise InvalidPlan("give groups or keys, and the instance they go to: job.move(keys=[...], to=3).")
-        if groups is not None:
-            chosen = {int(one): int(to) for one in ([groups] if isinstance(groups, int) else groups)}
-            return lambda table, load: moved(table, chosen)
         changes = self._runner.changes
+        if groups is not None:
+            some = [int(one) for one in ([groups] if isinstance(groups, int) else groups)]
+            return lambda table, places: moved_to(table, some, to, changes.load, places)
         found = self._find_keys(keys, operator)
         known = {*changes.heat.shown(), *changes.table.pinned}
         found = named_keys.with_state(
             found, known, changes.planner.nodes, self._runner.checkpoint, self._runner.next - 1
         )
-        return lambda table, load: pinned(table, {one.hash: one.shown for one in found}, int(to))
+        shown = {one.hash: one.shown for one in found}
+        return lambda table, places: pinned_to(table, shown, to, changes.load, places)
 
-    def _request(self, kind: str, choose: _Choice, strategy: str) -> Reconfiguration:
+    def _request(self, kind: str, choose: Choice, strategy: str, by: str = "rows") -> Reconfiguration:
         if self._stopping or not self.active:
             raise InvalidPlan(f"job {self.name!r} is stopping, so nothing can be moved. Start it again first.")
-        return self._runner.changes.request(kind, choose, strategy)
+        return self._runner.changes.request(kind, choose, strategy, by)
 
 
 class TypedKeys:
@@ -204,16 +243,3 @@ class TypedKeys:
 
     def __init__(self, keys: list[str]) -> None:
         self.keys = keys
-
-
-def _to_instances(instances: int) -> _Choice:
-    if not isinstance(instances, int) or isinstance(instances, bool):
-        raise InvalidPlan(f"instances={instances!r}: give a whole number.")
-    return lambda table, load: rescaled(table, instances, load)
-
-
-def _to_balance(table: RoutingTable, load: Load) -> RoutingTable:
-    after = rebalanced(table, load)
-    if after is table:
-        raise InvalidPlan("nothing moves: the load of the instances is even already.")
-    return after

@@ -43,6 +43,7 @@ class Controlled:
             self.history,
             self.pins,
             self.hot_keys,
+            self.sites,
         )
         try:
             self._host = Control({one.__name__: one for one in requests})
@@ -76,21 +77,26 @@ class Controlled:
             keys=_typed(request),
             to=request.get("to"),
             operator=request.get("operator"),
+            by=request.get("by") or "rows",
         )
         return {
             "instances": list(found.instances),
             "moves": [vars(one) for one in found.moves],
             "bytes": found.bytes,
+            "between": found.between,
+            "seconds": found.seconds,
+            "by": found.by,
             "load": list(found.load),
             "text": str(found),
         }
 
     def rescale(self, request: Request) -> dict[str, Any]:
         """Change the number of instances."""
-        return _waited(self._job.rescale(request["instances"], strategy=request["strategy"]), request)
+        by = request.get("by") or "rows"
+        return _waited(self._job.rescale(request["instances"], by=by, strategy=request["strategy"]), request)
 
     def move(self, request: Request) -> dict[str, Any]:
-        """Give key groups, or single keys, to an instance."""
+        """Give key groups, or single keys, to an instance, a host or a site."""
         change = self._job.move(
             request.get("groups"),
             request["to"],
@@ -107,7 +113,8 @@ class Controlled:
 
     def rebalance(self, request: Request) -> dict[str, Any]:
         """Even out the load."""
-        return _waited(self._job.rebalance(strategy=request["strategy"]), request)
+        by = request.get("by") or "rows"
+        return _waited(self._job.rebalance(by=by, strategy=request["strategy"]), request)
 
     def abort(self, request: Request) -> dict[str, Any]:
         """Give up the change under way."""
@@ -128,6 +135,10 @@ class Controlled:
     def hot_keys(self, request: Request) -> list[dict[str, Any]]:
         """List the hot keys."""
         return [asdict(one) for one in self._job.hot_keys()]
+
+    def sites(self, request: Request) -> list[dict[str, Any]]:
+        """List the instances by where they are."""
+        return [asdict(one) for one in self._job.sites()]
 
 
 def _typed(request: Request) -> TypedKeys | None:

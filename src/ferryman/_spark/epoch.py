@@ -26,6 +26,7 @@ from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import PinningLost
 from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
 from ferryman._routing.planning import rescaled
+from ferryman._routing.sites import Site
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.plan import EPOCH_CONF, Planner
@@ -73,6 +74,7 @@ class EpochRunner:
         isolate: bool = False,
         tls: str | None = None,
         replicas: int = 0,
+        sites: tuple[Site, ...] = (),
     ) -> None:
         self.checkpoint = checkpoint
         self.latest = checkpoint.latest()
@@ -87,7 +89,15 @@ class EpochRunner:
         self._held: frozenset[int] = frozenset()
         self.run_id = uuid.uuid4().hex
         self.changes = Reconfigurer(
-            planner, checkpoint, self.run_id, home, self.latest, isolate=isolate, tls=tls, replicas=replicas
+            planner,
+            checkpoint,
+            self.run_id,
+            home,
+            self.latest,
+            isolate=isolate,
+            tls=tls,
+            replicas=replicas,
+            sites=sites,
         )
         self._broadcasts = {
             one.name: BroadcastTable(

@@ -8,6 +8,7 @@ import inspect
 import os
 import uuid
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -26,6 +27,7 @@ from ferryman._model.errors import (
 )
 from ferryman._model.records import GROUPS, JobCard
 from ferryman._operator.aggregate import AggregateRunner
+from ferryman._routing.sites import Site, site_faults
 from ferryman._serve.certificates import missing
 from ferryman._spark import advice
 from ferryman._spark.background import Background
@@ -71,6 +73,8 @@ class Ferry:
     replicas
         How many other hosts keep the state of a host too, in the background: a change with `strategy="replicate"` and a
         lost executor then find it there. 0, the default, keeps none. On a single host it does nothing.
+    sites
+        The sites that hosts belong to, each a `ferryman.Site`: key groups stay in theirs while the load is even enough.
 
     Examples
     --------
@@ -93,6 +97,7 @@ class Ferry:
         hot_keys: str = "report",
         tls: str | os.PathLike[str] | None = None,
         replicas: int = 0,
+        sites: Iterable[Site] = (),
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
@@ -123,6 +128,9 @@ class Ferry:
             faults.append(f"tls={tls!r}: there is no {', no '.join(lacking)} in that directory on this host")
         if not (_whole(replicas) and replicas >= 0):
             faults.append(f"replicas={replicas!r}: give how many other hosts keep a host's state, 0 for none")
+        # Whatever can be gone through only once is, here.
+        sites = tuple(sites) if isinstance(sites, Iterable) and not isinstance(sites, str) else sites
+        faults += site_faults(sites)
         if not isinstance(fsync, bool):
             faults.append(f"fsync={fsync!r}: give True or False")
         if faults:
@@ -138,6 +146,7 @@ class Ferry:
         self._isolate = hot_keys == "isolate"
         self._tls = None if tls is None else os.fspath(tls)
         self._replicas = replicas
+        self._sites = tuple(sites)
 
     def stream(self, frame: DataFrame) -> Stream:
         """Begin with any streaming DataFrame."""
@@ -211,6 +220,7 @@ class Ferry:
                 isolate=self._isolate,
                 tls=self._tls,
                 replicas=self._replicas,
+                sites=self._sites,
             )
             background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)
             return Job(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pyspark import Accumulator, AccumulatorParam, cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -102,7 +103,7 @@ class Planner:
         """Choose the tokens."""
         self.tokens = tokens(self.routing.instances)
         self._tokens = np.array([self.tokens[owner] for owner in self.routing.owner], dtype=np.int32)
-        self._table = F.lit(self._tokens)
+        self._table = _literal(self.spark, self._tokens)
         self._pinned = {hash: self.tokens[instance] for hash, instance in self.routing.pinned.items()}
         self._anchor: DataFrame | None = None
         # Spark runs a partition of a union on the host that most of its parts ask for. Unless this is off, the shuffle
@@ -151,12 +152,25 @@ class Planner:
         context: Any = self.spark.sparkContext._jsc.sc()
         return frozenset(context.getExecutorMemoryStatus().keySet().mkString(",").split(","))
 
+    def executor_hosts(self) -> set[str]:
+        """Name the hosts of the executors there are now, as Spark does."""
+        return {one.rpartition(":")[0] for one in self._current_executors()}
+
     def _fullest(self, anchor: DataFrame) -> int:
         """Count the rows of an anchor on the executor that has most."""
+        where = [locations.mkString(",") for locations in self._cached_at(anchor)]
+        return max(where.count(one) for one in where)
+
+    def _cached_at(self, anchor: DataFrame) -> list[Any]:
+        """Find where Spark has cached the row of each instance."""
         context: Any = self.spark.sparkContext._jsc.sc()
         rows = anchor._jdf.queryExecution().toRdd()
-        where = [context.getPreferredLocs(rows, one).mkString(",") for one in range(self.routing.instances)]
-        return max(where.count(one) for one in where)
+        return [context.getPreferredLocs(rows, one) for one in range(self.routing.instances)]
+
+    def hosts(self) -> dict[int, str]:
+        """Tell which host each instance is tied to, by the name that Spark has for it; nothing on a single host."""
+        cached = [] if self._anchor is None else self._cached_at(self._anchor)
+        return {instance: found.apply(0).host() for instance, found in enumerate(cached) if found.size()}
 
     def _make_anchor(self) -> DataFrame:
         schema = StructType([StructField(TOKEN, IntegerType(), False)])
@@ -292,6 +306,14 @@ class Planner:
             if self._shuffle_pulls:
                 routed = routed.union(anchor)
         return routed.mapInArrow(InstanceTask(packed.data, packed.digest, control, self.receipts), node.output)
+
+
+def _literal(spark: SparkSession, values: npt.NDArray[np.int32]) -> Column:
+    """Make ints one literal; `F.lit` would call the JVM for each of them, while epochs want it too."""
+    gateway: Any = spark.sparkContext._gateway
+    array = gateway.new_array(gateway.jvm.int, len(values))
+    gateway.jvm.java.nio.ByteBuffer.wrap(bytearray(values.astype(">i4").tobytes())).asIntBuffer().get(array)
+    return F.lit(array)
 
 
 def with_initial(rows: DataFrame, initial: DataFrame, spec: OperatorSpec, *, first: bool) -> DataFrame:

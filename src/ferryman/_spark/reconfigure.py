@@ -15,22 +15,21 @@ from dataclasses import replace
 from typing import Any
 
 from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.weigh import bytes_by_group
 from ferryman._migrate.freight import Freight, busy_s
 from ferryman._migrate.machine import Migration, Phase, Plan
 from ferryman._migrate.pace import Rhythm
 from ferryman._migrate.strategies import STRATEGIES, steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
-from ferryman._routing.heat import Heat
 from ferryman._routing.planning import Load, moves, relabelled
+from ferryman._routing.sites import Places, Site
 from ferryman._spark.carry import Carrier
-from ferryman._spark.change import Preview, Reconfiguration
+from ferryman._spark.change import Choice, Preview, Reconfiguration
 from ferryman._spark.plan import Planner
 from ferryman._spark.replicas import Replicas
 from ferryman._spark.state_hosts import PATIENCE_S, Errand, StateHosts
+from ferryman._spark.survey import Survey
 from ferryman._spark.travel import Travel, travel_of
-from ferryman._spark.weight import StateWeight
 from ferryman._testing.faults import reach
 
 log = logging.getLogger("ferryman")
@@ -60,6 +59,8 @@ class Reconfigurer:
         The directory of certificates on every host, if lines between state hosts are to be encrypted.
     replicas
         How many other hosts have what a host has.
+    sites
+        The sites that key groups prefer to stay in.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Reconfigurer:
         isolate: bool = False,
         tls: str | None = None,
         replicas: int = 0,
+        sites: tuple[Site, ...] = (),
     ) -> None:
         self.planner = planner
         # Called when an epoch is wanted, data or not.
@@ -87,11 +89,11 @@ class Reconfigurer:
         self._next: dict[int, Planner] = {}
         self._history: list[Reconfiguration] = []
         self._isolate = isolate
-        self.heat = Heat(len(planner.routing.owner))
+        self.survey = Survey(len(planner.routing.owner), checkpoint, sites)
+        self.heat, self._weight = self.survey.heat, self.survey.weight
         self._closed = ""
         self._worker: threading.Thread | None = None
         self._rhythm = Rhythm()
-        self._weight = StateWeight(checkpoint)
         self._carrier = Carrier(
             self.hosts,
             self._rhythm,
@@ -137,21 +139,19 @@ class Reconfigurer:
                     current.switched_epoch = epoch
                 self._step(current, current._machine.on_ended(committed=committed))
             self._rhythm.end(time.monotonic())
-            if latest is not None:
-                self._weight.note(latest)
             self._changed.notify_all()
         if self._rhythm.epochs == _SETTLED and planner.pinned:
             self.hosts.start(lambda: self.planner)
 
     def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
-        """Take the rows of an epoch's tasks, by key group and heavy key, into the load."""
-        self.heat.count(receipts, self.table)
+        """Take in what the tasks of an epoch say of their load, by key group and heavy key."""
+        self.survey.count(receipts, self.table)
         self._freight.count(receipts)
         self._rhythm.worked(busy_s(receipts))
         current = self._current
         if self._isolate and (current is None or current.over) and not self._closed:
             table = self.table
-            wish = self.heat.wish(table)
+            wish = self.heat.wish(table, self.survey.places)
             if wish is not None:
                 # Weighing a plan reads the checkpoint, which no epoch should wait for.
                 wanted = (*wish, table)
@@ -184,22 +184,16 @@ class Reconfigurer:
         """Give the rows of late of every key group and pinned key."""
         return self.heat.load(self.table)
 
-    def preview(self, after: RoutingTable) -> Preview:
-        """Say what it would take to get to a table."""
+    def preview(self, choose: Choice, by: str = "rows") -> Preview:
+        """Say what it would take to do what is chosen."""
         before = self.table
-        moving = moves(before, after)
-        groups = {move.group for move in moving if not move.key or move.pins}
-        bytes = self._weight.bytes(self._epoch) * len(groups) // max(1, len(before.owner))
+        return self.survey.preview(before, choose(before, self.survey.places), self._epoch, self.history(), by)
 
-        def fullest(table: RoutingTable) -> float:
-            load = self.heat.load(table)
-            load = load if sum(load.groups) + sum(load.keys.values()) else Load([1.0] * len(load.groups))
-            bears = load.of(table)
-            return float(bears.max() / bears.sum())
+    def load_by(self, by: str) -> Load:
+        """Give what every key group and pinned key costs, by one of the measures."""
+        return self.survey.load(self.table, self._epoch, by)
 
-        return Preview((before.instances, after.instances), moving, bytes, (fullest(before), fullest(after)))
-
-    def request(self, kind: str, choose: Callable[[RoutingTable, Load], RoutingTable], how: str) -> Reconfiguration:
+    def request(self, kind: str, choose: Choice, how: str, by: str = "rows") -> Reconfiguration:
         """Begin a plan.
 
         Parameters
@@ -207,20 +201,22 @@ class Reconfigurer:
         kind
             What it is called in the history.
         choose
-            Gives the table to get to, from the one there is and the load.
+            Gives the table to get to, from the one there is and where instances are.
         how
             The name of a strategy.
+        by
+            What load is measured in.
         """
         chosen = strategy(how)
         before = self.table
-        after = choose(before, self.load)
+        after = choose(before, self.survey.places)
         if chosen.waits == "moving" and before.instances == after.instances and before.pins != after.pins:
             may = ", ".join(name for name, one in STRATEGIES.items() if one.waits != "moving")
             raise InvalidPlan(
                 f"strategy={how!r} moves whole key groups, as rows wait by group. Move single keys with one of {may}."
             )
         # Weighing reads the checkpoint, so it is done before the lock is taken that epochs wait for.
-        preview = self.preview(after)
+        preview = self.preview(lambda before, places: after, by)
         with self._changed:
             if self._closed:
                 raise InvalidPlan(f"{self._closed}, so nothing can be moved. Start the job again first.")
@@ -233,7 +229,7 @@ class Reconfigurer:
                 raise PlanUnderWay("another plan came before this one and changed who owns what. Ask again.")
             plan = Plan(before, after, chosen, steps_of(moves(before, after), chosen))
             machine = Migration.of(plan)
-            self._current = Reconfiguration(kind, preview, how, _now_ms(), machine, self._changed, self.abort)
+            self._current = Reconfiguration(kind, preview, how, _now_ms(), machine, self._changed, self.abort, choose)
             self._history.append(self._current)
             worker = threading.Thread(
                 target=self._work, args=(self._current, self._worker), name="ferryman-plan", daemon=True
@@ -313,7 +309,7 @@ class Reconfigurer:
     def _fulfil(self, kind: str, after: RoutingTable, of: RoutingTable) -> None:
         """Have a hot key isolated, or a cooled one put back; what cannot be now is wished for again."""
 
-        def choose(before: RoutingTable, load: Load) -> RoutingTable:
+        def choose(before: RoutingTable, places: Places) -> RoutingTable:
             if before != of:
                 raise PlanUnderWay("another plan came before this one and changed who owns what.")
             return replace(after, version=before.version + 1)
@@ -332,20 +328,21 @@ class Reconfigurer:
 
     def _prepare(self, current: Reconfiguration) -> Travel:
         """Make the layout to come: now and not when it is needed, as on a cluster it takes Spark jobs."""
+        self._carrier.await_epoch(current)
         plan = current._machine.plan
         ready = self.planner.rerouted(plan.after)
         try:
             # Where it is then, it stays: state is copied there.
             ready.settle(tries=_MOST_ANCHORS)
             before, after = self.hosts.places(self.planner, ready)
-            self._freight.weigh(bytes_by_group(self._checkpoint, self._epoch))
+            self._freight.weigh(self._weight.by_group(self._epoch).tolist())
             reach("plan-prepare")
         except BaseException:
             ready.release(but_for=self.planner)
             raise
         if before and plan.after.instances != plan.before.instances:
             were, are = ([places[one].host for one in sorted(places)] for places in (before, after))
-            table = relabelled(plan.after, were, are)
+            table = relabelled(current.chosen(plan, were, are, self.survey.places.sites), were, are)
             ready = ready.rerouted(table)
             steps = steps_of(moves(plan.before, table), plan.strategy)
             plan = replace(plan, after=table, steps=steps)
@@ -398,6 +395,7 @@ class Reconfigurer:
 
     def _step(self, current: Reconfiguration, machine: Migration) -> None:
         before, current._machine = current._machine, machine
+        current.since_ms.setdefault(machine.phase.value, _now_ms())
         if machine.over and not before.over:
             current.ended_ms = _now_ms()
             for planner in self._next.values():

@@ -17,8 +17,6 @@ from ferryman._spark.plan import Planner
 
 # How long to wait for a state host to come up.
 PATIENCE_S = 60.0
-# How long to look for one that was started and that nobody waits for.
-_LANDING_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,8 @@ class StateHosts:
         self._seen: set[str] = set()
         # Hosts where one was started that has not yet been seen.
         self._coming: set[str] = set()
+        # Where each was heard of last.
+        self._locations: dict[str, str] = {}
         self._known: tuple[object, dict[int, Place]] = (None, {})
         self._closed = ""
         self._starter: threading.Thread | None = None
@@ -70,10 +70,7 @@ class StateHosts:
             found = [self._located(planner) for planner in planners]
             locations = [place.location for places in found for place in places.values()]
             self._seen.update(one for one in locations if one)
-            # Also those that nobody asks for now: who looks may land on another host than the one before.
-            if all(locations) and not self._coming:
-                return found
-            if all(locations) and time.monotonic() > deadline - PATIENCE_S + _LANDING_S:
+            if all(locations):
                 return found
             if time.monotonic() > deadline:
                 raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
@@ -136,8 +133,23 @@ class StateHosts:
                 for location in {place.location for place in places.values()}:
                     client.ping(location or "", self.find.access)
                 return places
-        places = planner.places(self.find)
-        self._coming |= {place.host for place in places.values() if place.location is None}
-        self._coming -= {place.host for place in places.values() if place.location is not None}
+        for landed in (found := planner.places(self.find)).values():
+            if landed.location is None:
+                self._locations.pop(landed.host, None)
+                self._coming.add(landed.host)
+            else:
+                self._locations[landed.host] = landed.location
+                self._coming.discard(landed.host)
+        places = self._tied(planner, found)
         self._known = planner.anchor, places
         return places
+
+    def _tied(self, planner: Planner, found: dict[int, Place]) -> dict[int, Place]:
+        """Go by what instances are tied to: who looks may land elsewhere, as any task may.
+
+        Only where Spark's names for the hosts are those that they have for themselves.
+        """
+        hosts = planner.hosts()
+        if len(hosts) < len(found) or not {place.host for place in found.values()} <= planner.executor_hosts():
+            return found
+        return {instance: Place(host, self._locations.get(host)) for instance, host in hosts.items()}

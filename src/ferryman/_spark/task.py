@@ -28,6 +28,7 @@ from ferryman._operator.run import Given, Made, Runner, Time
 from ferryman._operator.sides import LATE, sided_schema, with_sides
 from ferryman._spark.home import alone, forget_earlier_runs, home, host
 from ferryman._spark.share import Share
+from ferryman._spark.weight import grown
 from ferryman._state import store as stores
 from ferryman._state.heavy import Weight, heavy
 from ferryman._state.keys import Keys, KeySchema, distinct
@@ -142,6 +143,7 @@ class Receipt:
     held: Mapping[str, Any] | None
     rebuilt: int
     host: str
+    grown: Mapping[int, int]
 
 
 class TaskFailed(Exception):
@@ -291,6 +293,12 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         None if held is None else held.json(),
         rebuilt,
         host(),
+        grown(
+            {one.name: deltas[one.name] for one in spec.kept if one.name in deltas and not one.per_group},
+            spec.name,
+            found.present if made.positions is None else found.present[made.positions],
+            total,
+        ),
     )
     return with_sides(made.output, {**made.sides, **aside}, sided_schema(spec.output, spec.sides)), receipt
 
