@@ -85,5 +85,5 @@ def test_what_is_pushed_comes_by_the_rows_that_wait_for_it(spark, tmp_path, clus
         half = len(groups) // 2
         return sum(waited[group] for group in groups[:half]) / sum(waited[group] for group in groups)
 
-    # All are about as large, so those with many rows come first; by number they do not.
+    # None takes a millisecond to copy, so those with many rows come first; by number they do not.
     assert first_half(arrivals) > 0.65 > first_half(sorted(arrivals))

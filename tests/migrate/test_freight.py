@@ -75,6 +75,16 @@ def test_skewed_backlogs_and_sizes_decide_the_order() -> None:
     assert order("johnson") == [1, 3, 0, 2], "rows that came since change what is left"
 
 
+def test_where_copies_take_no_time_the_most_rows_come_first() -> None:
+    freight = Freight()
+    freight.weigh([900.0, 500.0, 700.0, 100.0])
+    freight.note(manifest(1, {0: 9, 1: 5, 2: 7, 3: 1}))
+
+    cargo = freight.cargo(range(4), [0.0] * 4, bytes_per_s=1e8)
+
+    assert [one.group for one in ORDERS["johnson"](cargo)] == [0, 2, 1, 3]
+
+
 def test_before_anything_is_known_groups_go_by_their_rows_of_late() -> None:
     cargo = Freight().cargo(range(3), [1.0, 9.0, 5.0])
 

@@ -99,6 +99,7 @@ class Freight:
         for group in groups:
             rows = self._held.get(group, 0) + ahead[group]
             since = self._since.get(group, float("inf"))
-            copy_s = self.size(group) / (bytes_per_s or self._bytes_per_s)
+            # Less than a millisecond makes no difference to anybody, and sizes are not known that well.
+            copy_s = round(self.size(group) / (bytes_per_s or self._bytes_per_s), 3)
             found.append(Cargo(group, int(self.size(group)), round(rows), since, since, copy_s, rows * row_s))
         return found
