@@ -1,4 +1,4 @@
-"""Rows between Arrow and a processor: Spark's `Row` objects, or pandas frames."""
+"""Rows between Arrow and a processor, as Spark's `Row` objects."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Row
 
 from ferryman._model.errors import OutputMismatch
@@ -32,14 +29,26 @@ def input_rows(rows: pa.Table) -> Iterator[Row]:
     return map(make, zip(*(to_list(column) for column in rows.columns), strict=True))
 
 
-def output_table(made: list[Any], schema: pa.Schema, given: Given) -> pa.Table:
-    """Make a table of the rows a processor gave: by name, as Spark does; what a row does not have is null."""
+class OutputRows(list[Any]):
+    """The rows that a processor gives."""
+
+    def __init__(self, schema: pa.Schema, given: Given) -> None:
+        super().__init__()
+        self._schema = schema
+        self._given = given
+
+    def table(self) -> pa.Table:
+        """Make a table of them: by name, as Spark does; what a row does not have is null."""
+        return _table(self, self._schema, self._given)
+
+
+def _table(made: list[Any], schema: pa.Schema, given: Given) -> pa.Table:
     names = list(schema.names)
     odd: list[Any] = [row for row in made if getattr(row, "__fields__", None) != names]
     if odd:
         made = [row if getattr(row, "__fields__", None) == names else _by_name(row, names, given) for row in made]
     columns: Sequence[Any] = list(zip(*made, strict=True)) if made else [()] * len(names)
-    arrays = [to_column([_plain(one) for one in listed] if _nested(field) else list(listed), field, "column")
+    arrays = [to_column([plain(one) for one in listed] if _nested(field) else list(listed), field, "column")
               for listed, field in zip(columns, schema, strict=True)]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -48,14 +57,14 @@ def _nested(field: pa.Field) -> bool:
     return bool(pa.types.is_nested(field.type))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Turn rows inside rows into what Arrow takes."""
     if isinstance(value, Row):
-        return {name: _plain(one) for name, one in value.asDict().items()}
+        return {name: plain(one) for name, one in value.asDict().items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: plain(one) for name, one in value.items()}
     return value
 
 
@@ -73,62 +82,3 @@ def _by_name(row: Any, names: list[str], given: Given) -> tuple[Any, ...]:
         )
     values = dict(zip(fields, row, strict=True))
     return tuple(values.get(name) for name in names)
-
-
-def to_frame(rows: pa.Table, timezone: str) -> pd.DataFrame:
-    """Make a pandas frame as Spark does: times without a zone, as the session's clock shows them; maps as dicts."""
-    for number, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
-            local = pc.local_timestamp(rows.column(number).cast(pa.timestamp("us", timezone)))
-            rows = rows.set_column(number, field.name, local)
-    frame: pd.DataFrame = rows.to_pandas(coerce_temporal_nanoseconds=True, maps_as_pydicts="lossy")
-    return frame
-
-
-def output_frames(made: list[Any], schema: pa.Schema, given: Given, timezone: str = "UTC") -> pa.Table:
-    """Make a table of the pandas frames a processor gave: by name, or by position where names are no strings."""
-    frames = [_checked(frame, schema.names, given) for frame in made if len(frame)]
-    if not frames:
-        return schema.empty_table()
-    arrays = [_series(one, field, timezone) for one, field in zip(_columns(frames, schema.names), schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _columns(frames: list[Any], names: list[str]) -> list[Any]:
-    """Join the columns of many frames; to convert a frame costs more than a great many rows do."""
-    have = list(frames[0].columns)
-    if all(list(frame.columns) == have for frame in frames):
-        places = [have.index(name) if name in have else number for number, name in enumerate(names)]
-        parts = [[frame._mgr.iget_values(place) for frame in frames] for place in places]
-        if all(isinstance(one, np.ndarray) and one.dtype == some[0].dtype for some in parts for one in some):
-            return [np.concatenate(some) for some in parts]
-    # Columns of pandas' own types, or frames that differ.
-    whole = pd.concat(frames, ignore_index=True)
-    by_name = isinstance(whole.columns[0], str)
-    return [whole[name] if by_name else whole.iloc[:, number] for number, name in enumerate(names)]
-
-
-def _checked(frame: Any, names: list[str], given: Given) -> Any:
-    have = list(getattr(frame, "columns", ()))
-    if have == names or (have and not isinstance(have[0], str) and len(have) == len(names)):
-        return frame
-    missing = [name for name in names if name not in have]
-    if missing or not isinstance(frame, pd.DataFrame):
-        what = f"a frame with the columns {have}" if isinstance(frame, pd.DataFrame) else f"a {type(frame).__name__}"
-        raise OutputMismatch(
-            f"operator {given.operator!r}, epoch {given.epoch}: it gave {what}. Give pandas DataFrames with the "
-            f"columns {', '.join(names)}, as in outputStructType. The epoch was not committed."
-        )
-    return frame
-
-
-def _series(values: Any, field: pa.Field, timezone: str) -> pa.Array:
-    try:
-        array = pa.array(values, from_pandas=True)
-        if pa.types.is_timestamp(array.type) and array.type.tz is None and getattr(field.type, "tz", None):
-            array = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
-        return array if array.type == field.type else array.cast(field.type)
-    except (pa.ArrowException, TypeError, ValueError):
-        # Objects of mixed or nested types go value by value, and the one that does not fit is named.
-        listed = [None if one is None or one != one else _plain(one) for one in list(values)]
-        return to_column(listed, field, "column")

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
@@ -19,8 +18,9 @@ from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
 from ferryman._operator.cells import Variables
 from ferryman._operator.run import Given, Made, Misfit, to_list
 from ferryman._spark.processor.declare import Declared
+from ferryman._spark.processor.frames import Frames, cut, to_frame
 from ferryman._spark.processor.handle import Handle
-from ferryman._spark.processor.rows import input_rows, output_frames, output_table, to_frame
+from ferryman._spark.processor.rows import OutputRows, input_rows
 from ferryman._state.aggregates.kernels import frozen, group
 
 # The column that carries the rows of the initial state into the first epoch.
@@ -51,7 +51,7 @@ class ProcessorRunner:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            made = call.all()
+            call.all()
         except FerrymanError:
             raise
         except Exception as error:
@@ -59,9 +59,9 @@ class ProcessorRunner:
         finally:
             if collecting:
                 gc.enable()
-        return self._made(given, variables, call, made)
+        return self._made(given, variables, call)
 
-    def _made(self, given: Given, variables: Variables, call: _Call, made: list[Any]) -> Made:
+    def _made(self, given: Given, variables: Variables, call: _Call) -> Made:
         if (mutated := variables.mutated()) is not None:
             raise StateMisused(
                 f"operator {given.operator!r}, state {mutated[0]!r}, key {call.keys[mutated[1]]!r}, epoch "
@@ -69,10 +69,7 @@ class ProcessorRunner:
                 "value and pass it to `update`. The epoch was not committed."
             )
         try:
-            if self.pandas:
-                output = output_frames(made, self.output, given, self.timezone)
-            else:
-                output = output_table(made, self.output, given)
+            output = call.made.table()
         except Misfit as misfit:
             raise misfit.named(given.operator, given.epoch, f"output row {misfit.position}") from misfit
         try:
@@ -96,21 +93,20 @@ class _Call:
             if runner.time_mode == "none"
             else TimerValues(time.now_ms, time.watermark_ms if time.watermark_ms is not None else 0)
         )
+        self.made = Frames(runner.output, given, runner.timezone) if runner.pandas else OutputRows(runner.output, given)
         self._doing = "init"
 
-    def all(self) -> list[Any]:
-        """Make the calls, and list what they put out."""
+    def all(self) -> None:
+        """Make the calls, and take what they put out."""
         runner, variables = self._runner, self._variables
         variables.look_at_expired()
         user: StatefulProcessor = cloudpickle.loads(runner.processor)
         user.init(Handle(self._given.operator, runner.declared, variables))
-        made: list[Any] = []
         self._initial(user)
-        self._rows(user, made)
-        self._timers(user, made)
+        self._rows(user)
+        self._timers(user)
         self._doing = "close"
         user.close()
-        return made
 
     def _initial(self, user: StatefulProcessor) -> None:
         """Hand over the initial state: rows that come in the first epoch, before all others."""
@@ -144,24 +140,24 @@ class _Call:
         taken = rows.select(list(self._runner.input)).take(pa.array(order))
         return taken, positions.tolist(), counts[positions].tolist()
 
-    def _rows(self, user: StatefulProcessor, made: list[Any]) -> None:
+    def _rows(self, user: StatefulProcessor) -> None:
         self._doing = "handleInputRows"
         table, positions, counts = self._grouped()
         focus, keys, values, handle = self._focus, self.keys, self._values, user.handleInputRows
         rows: Iterator[Any] = (
-            _frames(table, counts, self._runner.timezone) if self._runner.pandas else input_rows(table)
+            cut(to_frame(table, self._runner.timezone), counts) if self._runner.pandas else input_rows(table)
         )
         for position, count in zip(positions, counts, strict=True):
             focus.position = position
             mine = islice(rows, 1 if self._runner.pandas else count)
             some = handle(keys[position], mine, values)
             if some is not None:
-                made.extend(some)
+                self.made.extend(some)
             # It may have left rows unread.
             deque(mine, maxlen=0)
         focus.position = None
 
-    def _timers(self, user: StatefulProcessor, made: list[Any]) -> None:
+    def _timers(self, user: StatefulProcessor) -> None:
         """Call for every timer up to now, those set in this epoch as well, in the order of time."""
         timers, time = self._variables.timers, self._given.time
         if timers is None:
@@ -178,7 +174,7 @@ class _Call:
                 key=self.keys[position], timerValues=self._values, expiredTimerInfo=ExpiredTimerInfo(at)
             )
             if some is not None:
-                made.extend(some)
+                self.made.extend(some)
             timers.delete(at)
         self._focus.position = None
 
@@ -191,18 +187,3 @@ class _Call:
             f"epoch {self._given.epoch}. The epoch was not committed and no state changed. Fix the processor and start "
             "the job again: it redoes the epoch from the same input."
         )
-
-
-def _frames(table: pa.Table, counts: list[int], timezone: str) -> Iterator[Any]:
-    """Cut one pandas frame into one per key: converting once costs far less than converting each."""
-    whole = to_frame(table, timezone)._mgr
-    indexes: dict[int, pd.RangeIndex] = {}
-    begin = 0
-    for count in counts:
-        # What `iloc` and a new index do, without what they look at first: that would be most of the time.
-        cut = whole.get_slice(slice(begin, begin + count), axis=1)
-        if count not in indexes:
-            indexes[count] = pd.RangeIndex(count)
-        cut.axes[1] = indexes[count]
-        yield pd.DataFrame._from_mgr(cut, cut.axes)  # type: ignore[attr-defined]
-        begin += count

@@ -1,0 +1,173 @@
+"""Rows between Arrow and a processor, as pandas frames.
+
+A processor gets and gives a frame per key, often of a row or two: here it counts what is done to a frame, not to
+a row. So both ways go past what pandas looks at first, by its blocks, and by its public methods where it
+has no such blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ferryman._model.errors import OutputMismatch
+from ferryman._operator.run import Given, Misfit, to_column
+from ferryman._spark.processor.rows import plain
+
+# Rows that are turned into Arrow at once.
+_ROWS = 4096
+
+
+def to_frame(rows: pa.Table, timezone: str) -> pd.DataFrame:
+    """Make a pandas frame as Spark does: times without a zone, as the session's clock shows them; maps as dicts."""
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            local = pc.local_timestamp(rows.column(number).cast(pa.timestamp("us", timezone)))
+            rows = rows.set_column(number, field.name, local)
+    frame: pd.DataFrame = rows.to_pandas(coerce_temporal_nanoseconds=True, maps_as_pydicts="lossy")
+    return frame
+
+
+def cut(whole: pd.DataFrame, counts: list[int]) -> Iterator[pd.DataFrame]:
+    """Cut one frame into one per key: converting once costs far less than converting each."""
+    blocks: Any = getattr(whole, "_mgr", None)
+    quick = hasattr(blocks, "get_slice") and hasattr(pd.DataFrame, "_from_mgr")
+    indexes = {count: pd.RangeIndex(count) for count in set(counts)}
+    begin = 0
+    for count in counts:
+        rows = slice(begin, begin + count)
+        if quick:
+            # What the other way does, without what it looks at first: that would be most of the time.
+            part = blocks.get_slice(rows, axis=1)
+            # Views, as an index can be given a name.
+            part.axes[:] = part.axes[0].view(), indexes[count].view()
+            yield pd.DataFrame._from_mgr(part, part.axes)  # type: ignore[attr-defined]
+        else:
+            yield whole.iloc[rows].reset_index(drop=True)
+        begin += count
+
+
+class Frames:
+    """Take the frames that a processor gives, and make a table of them.
+
+    By name, or by position where names are no strings. What a frame holds is copied at once, as the processor may
+    go on to use it for the next key; and a task does not hold as many frames as it has keys, some kilobytes each.
+    """
+
+    def __init__(self, schema: pa.Schema, given: Given, timezone: str) -> None:
+        self._schema = schema
+        self._given = given
+        self._timezone = timezone
+        self._tables: list[pa.Table] = []
+        self._done = 0
+        # Frames alike are copied one behind the other, block by block.
+        self._layout: Any = None
+        self._buffers: list[Any] = []
+        self._filled = self._room = 0
+
+    def extend(self, frames: Iterable[Any]) -> None:
+        """Take some frames."""
+        for frame in frames:
+            if not isinstance(frame, pd.DataFrame):
+                raise self._mismatch(f"a {type(frame).__name__}")
+            blocks = _blocks(frame)
+            if blocks is None:
+                self._convert(frame)
+            else:
+                self._copy(frame, blocks)
+
+    def table(self) -> pa.Table:
+        """Give the rows of all frames."""
+        self._flush()
+        if not self._tables:
+            return self._schema.empty_table()
+        return pa.concat_tables(self._tables).combine_chunks()
+
+    def _copy(self, frame: pd.DataFrame, blocks: list[tuple[list[int], Any]]) -> None:
+        """Put a frame behind those before it."""
+        count = blocks[0][1].shape[1]
+        if not count:
+            return
+        layout = (frame.columns.tolist(), [(places, values.dtype) for places, values in blocks])
+        if layout != self._layout or self._filled + count > self._room:
+            self._flush()
+            self._places(layout[0])
+            self._layout, self._room = layout, max(count, _ROWS)
+            self._buffers = [np.empty((len(values), self._room), values.dtype) for _, values in blocks]
+        begin = self._filled
+        self._filled = end = begin + count
+        for buffer, (_, values) in zip(self._buffers, blocks, strict=True):
+            buffer[:, begin:end] = values
+
+    def _flush(self) -> None:
+        if self._filled:
+            columns, blocks = self._layout
+            found: dict[int, Any] = {}
+            for buffer, (places, _) in zip(self._buffers, blocks, strict=True):
+                found.update(zip(places, buffer[:, : self._filled], strict=True))
+            self._add([found[place] for place in self._places(columns)])
+        # The buffers are Arrow's now.
+        self._layout, self._buffers, self._filled, self._room = None, [], 0, 0
+
+    def _convert(self, frame: pd.DataFrame) -> None:
+        """Turn a frame into Arrow by itself: one with columns of pandas' own types."""
+        self._flush()
+        if len(frame):
+            frame = frame.copy()
+            self._add([frame.iloc[:, place] for place in self._places(frame.columns.tolist())])
+
+    def _add(self, columns: list[Any]) -> None:
+        try:
+            arrays = [_array(one, field, self._timezone) for one, field in zip(columns, self._schema, strict=True)]
+        except Misfit as misfit:
+            subject = f"output row {self._done + misfit.position}"
+            raise misfit.named(self._given.operator, self._given.epoch, subject) from misfit
+        self._tables.append(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._done += len(columns[0])
+
+    def _places(self, have: list[Any]) -> list[int]:
+        """Tell where in a frame the declared columns are."""
+        names = self._schema.names
+        if have and not isinstance(have[0], str) and len(have) == len(names):
+            return list(range(len(names)))
+        if any(name not in have for name in names):
+            raise self._mismatch(f"a frame with the columns {have}")
+        return [have.index(name) for name in names]
+
+    def _mismatch(self, what: str) -> OutputMismatch:
+        return OutputMismatch(
+            f"operator {self._given.operator!r}, epoch {self._given.epoch}: it gave {what}. Give pandas DataFrames "
+            f"with the columns {', '.join(self._schema.names)}, as in outputStructType. The epoch was not committed."
+        )
+
+
+def _blocks(frame: pd.DataFrame) -> list[tuple[list[int], Any]] | None:
+    """Give the columns of a frame as pandas keeps them, by type: their places, and an array with a row for each.
+
+    None if it keeps them otherwise, or has types that are not numpy's.
+    """
+    try:
+        blocks = [(block.mgr_locs.as_array.tolist(), block.values) for block in frame._mgr.blocks]
+    except AttributeError:
+        return None
+    for _, values in blocks:
+        if not isinstance(values.dtype, np.dtype):
+            return None
+    return blocks or None
+
+
+def _array(values: Any, field: pa.Field, timezone: str) -> pa.Array:
+    try:
+        array = pa.array(values, from_pandas=True)
+        if pa.types.is_timestamp(array.type) and array.type.tz is None and getattr(field.type, "tz", None):
+            array = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
+        return array if array.type == field.type else array.cast(field.type)
+    except (pa.ArrowException, TypeError, ValueError):
+        # Objects of mixed or nested types go value by value, and the one that does not fit is named.
+        listed = [None if one is None or one != one else plain(one) for one in list(values)]
+        return to_column(listed, field, "column")
