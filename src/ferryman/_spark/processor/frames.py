@@ -56,8 +56,7 @@ class Frames:
     """Take the frames that a processor gives, and make a table of them.
 
     By name, or by position where names are no strings. What a frame holds is copied at once, as the processor may
-    go on to use it for the next key. And frames that waited for the end of the task would each be written to fresh
-    memory and read from it again, which takes as long as all else that is done to them.
+    go on to use it for the next key; and a task does not hold as many frames as it has keys, some kilobytes each.
     """
 
     def __init__(self, schema: pa.Schema, given: Given, timezone: str) -> None:
