@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
@@ -12,9 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
+from pyspark.sql.pandas.types import _create_converter_to_pandas
 
 from ferryman._model.errors import OutputMismatch
 from ferryman._operator.run import Given, to_column, to_list
+from ferryman._spark.schema import to_spark
 
 
 @lru_cache(maxsize=64)
@@ -75,14 +77,67 @@ def _by_name(row: Any, names: list[str], given: Given) -> tuple[Any, ...]:
     return tuple(values.get(name) for name in names)
 
 
-def to_frame(rows: pa.Table, timezone: str) -> pd.DataFrame:
-    """Make a pandas frame as Spark does: times without a zone, as the session's clock shows them; maps as dicts."""
+def input_keys(columns: Sequence[pa.Array], timezone: str, *, pandas: bool) -> list[tuple[Any, ...]]:
+    """Give keys as Spark hands them over: their values as in a row, or as in a pandas frame."""
+    names = [str(number) for number in range(len(columns))]
+    table = pa.Table.from_arrays(list(columns), names=names)
+    if pandas:
+        frame = to_frame(table, timezone)
+        return list(zip(*(_column_values(frame[name], field) for name, field in zip(names, table.schema, strict=True)),
+                        strict=True))  # fmt: skip
+    for number, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            table = table.set_column(number, field.name, table.column(number).cast(pa.timestamp("us", timezone)))
+    return list(zip(*(to_list(column) for column in table.columns), strict=True))
+
+
+def expired_keys(columns: Sequence[pa.Array], names: tuple[str, ...]) -> list[Row]:
+    """Give keys as Spark hands them over with a timer: as rows, with times as the machine's own clock shows them."""
+    lists = [to_list(column) for column in columns]
+    for number, column in enumerate(columns):
+        if getattr(column.type, "tz", None) is not None:
+            lists[number] = [one and one.astimezone().replace(tzinfo=None) for one in lists[number]]
+    return list(map(partial(tuple.__new__, row_class(names)), zip(*lists, strict=True)))
+
+
+def _column_values(column: pd.Series, field: pa.Field) -> list[Any]:
+    listed: list[Any] = column.tolist()
+    if pa.types.is_integer(field.type) and column.dtype.kind == "f":
+        # A null among whole numbers made floats of all of them.
+        return [one if one != one else int(one) for one in listed]
+    return listed
+
+
+def to_frame(rows: pa.Table, timezone: str, *, wide: bool = False) -> pd.DataFrame:
+    """Make a pandas frame as Spark does: times without a zone, as the session's clock shows them; maps as dicts.
+
+    With `wide`, numbers are of 64 bits, as transformWithStateInPandas has them and applyInPandasWithState has not.
+    """
+    nested = {}
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type) and field.type.tz is not None:
             local = pc.local_timestamp(rows.column(number).cast(pa.timestamp("us", timezone)))
             rows = rows.set_column(number, field.name, local)
-    frame: pd.DataFrame = rows.to_pandas(coerce_temporal_nanoseconds=True, maps_as_pydicts="lossy")
+        elif wide and (pa.types.is_signed_integer(field.type) or pa.types.is_float32(field.type)):
+            kind = pa.float64() if pa.types.is_float32(field.type) else pa.int64()
+            rows = rows.set_column(number, field.name, rows.column(number).cast(kind))
+        elif pa.types.is_nested(field.type) and "timestamp" in str(field.type):
+            nested[field.name] = _to_local(field, timezone)(rows.column(number).to_pandas(**_TIMES))
+    frame: pd.DataFrame = rows.to_pandas(maps_as_pydicts="lossy", **_TIMES)
+    for name, series in nested.items():
+        frame[name] = series
     return frame
+
+
+_TIMES: dict[str, Any] = {"coerce_temporal_nanoseconds": True}
+
+
+def _to_local(field: pa.Field, timezone: str) -> Callable[[pd.Series], pd.Series]:
+    kind = to_spark(pa.schema([field]))[0].dataType
+    convert: Callable[[pd.Series], pd.Series] = _create_converter_to_pandas(
+        kind, timezone=timezone, struct_in_pandas="dict", error_on_duplicated_field_names=False
+    )
+    return convert
 
 
 def output_frames(made: list[Any], schema: pa.Schema, given: Given, timezone: str = "UTC") -> pa.Table:

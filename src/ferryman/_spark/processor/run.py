@@ -17,10 +17,10 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 
 from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
 from ferryman._operator.cells import Variables
-from ferryman._operator.run import Given, Made, Misfit, to_list
+from ferryman._operator.run import Given, Made, Misfit
 from ferryman._spark.processor.declare import Declared
 from ferryman._spark.processor.handle import Handle
-from ferryman._spark.processor.rows import input_rows, output_frames, output_table, to_frame
+from ferryman._spark.processor.rows import expired_keys, input_keys, input_rows, output_frames, output_table, to_frame
 from ferryman._state.aggregates.kernels import frozen, group
 
 # The column that carries the rows of the initial state into the first epoch.
@@ -31,11 +31,13 @@ INITIAL = "_initial"
 class ProcessorRunner:
     """Run a `StatefulProcessor`, on rows or on pandas frames.
 
-    The processor travels pickled, and every task makes its own: what it keeps in itself does not outlive the task.
+    The processor travels pickled, and every task makes its own: what it keeps in itself does not outlive the task. With
+    `group_state` it is a function of applyInPandasWithState, which Spark hands keys and numbers of other types.
     """
 
     processor: bytes
     pandas: bool
+    key: tuple[str, ...]
     input: tuple[str, ...]
     declared: tuple[Declared, ...]
     state: pa.Schema
@@ -43,6 +45,7 @@ class ProcessorRunner:
     time_mode: str
     initial: bool = False
     timezone: str = "UTC"
+    group_state: bool = False
 
     def run(self, given: Given) -> Made:
         """Call the processor for every key that has rows, then for every timer that is due."""
@@ -60,6 +63,10 @@ class ProcessorRunner:
             if collecting:
                 gc.enable()
         return self._made(given, variables, call, made)
+
+    def frame(self, rows: pa.Table) -> pd.DataFrame:
+        """Make a pandas frame of rows."""
+        return to_frame(rows, self.timezone, wide=not self.group_state)
 
     def _made(self, given: Given, variables: Variables, call: _Call, made: list[Any]) -> Made:
         if (mutated := variables.mutated()) is not None:
@@ -89,7 +96,7 @@ class _Call:
         self._given = given
         self._variables = variables
         self._focus = variables.focus
-        self.keys: list[Any] = list(zip(*(to_list(column) for column in given.keys), strict=True))
+        self.keys: list[Any] = input_keys(given.keys, runner.timezone, pandas=runner.pandas)
         time = given.time
         self._values = (
             TimerValues()
@@ -126,7 +133,7 @@ class _Call:
         order = np.argsort(index[mask], kind="stable")
         positions = index[mask][order].tolist()
         table = table.take(pa.array(order))
-        frames: Iterator[Any] = (to_frame(table.slice(i, 1), self._runner.timezone) for i in range(table.num_rows))
+        frames: Iterator[Any] = (self._runner.frame(table.slice(i, 1)) for i in range(table.num_rows))
         for position, one in zip(positions, frames if self._runner.pandas else input_rows(table), strict=True):
             self._focus.position = position
             user.handleInitialState(self.keys[position], one, self._values)
@@ -148,9 +155,7 @@ class _Call:
         self._doing = "handleInputRows"
         table, positions, counts = self._grouped()
         focus, keys, values, handle = self._focus, self.keys, self._values, user.handleInputRows
-        rows: Iterator[Any] = (
-            _frames(table, counts, self._runner.timezone) if self._runner.pandas else input_rows(table)
-        )
+        rows: Iterator[Any] = _frames(self._runner.frame(table), counts) if self._runner.pandas else input_rows(table)
         for position, count in zip(positions, counts, strict=True):
             focus.position = position
             mine = islice(rows, 1 if self._runner.pandas else count)
@@ -170,12 +175,13 @@ class _Call:
         until = time.watermark_ms if self._runner.time_mode == "eventtime" else time.now_ms
         due = {(at, position) for at, position, what in time.due if not what}
         due |= {(at, position) for (at, position, what), there in self._focus.due.items() if there and not what}
+        keys = self.keys if self._runner.group_state else expired_keys(self._given.keys, self._runner.key)
         for at, position in sorted(due):
             if until is None or at > until or not timers.has(position, at):
                 continue
             self._focus.position = position
             some = user.handleExpiredTimer(
-                key=self.keys[position], timerValues=self._values, expiredTimerInfo=ExpiredTimerInfo(at)
+                key=keys[position], timerValues=self._values, expiredTimerInfo=ExpiredTimerInfo(at)
             )
             if some is not None:
                 made.extend(some)
@@ -193,9 +199,9 @@ class _Call:
         )
 
 
-def _frames(table: pa.Table, counts: list[int], timezone: str) -> Iterator[Any]:
+def _frames(frame: pd.DataFrame, counts: list[int]) -> Iterator[Any]:
     """Cut one pandas frame into one per key: converting once costs far less than converting each."""
-    whole = to_frame(table, timezone)._mgr
+    whole = frame._mgr
     indexes: dict[int, pd.RangeIndex] = {}
     begin = 0
     for count in counts:
