@@ -15,7 +15,7 @@ from pyspark.sql import Row
 from pyspark.sql.pandas.types import _create_converter_to_pandas
 
 from ferryman._model.errors import OutputMismatch
-from ferryman._operator.run import Given, to_column, to_list
+from ferryman._operator.run import Given, Whose, to_column, to_list
 from ferryman._spark.schema import to_spark
 
 
@@ -34,12 +34,12 @@ def input_rows(rows: pa.Table) -> Iterator[Row]:
     return map(make, zip(*(to_list(column) for column in rows.columns), strict=True))
 
 
-def output_table(made: list[Any], schema: pa.Schema, given: Given) -> pa.Table:
+def output_table(made: list[Any], schema: pa.Schema, given: Given, find: Whose) -> pa.Table:
     """Make a table of the rows a processor gave: by name, as Spark does; what a row does not have is null."""
     names = list(schema.names)
     odd: list[Any] = [row for row in made if getattr(row, "__fields__", None) != names]
     if odd:
-        made = [row if getattr(row, "__fields__", None) == names else _by_name(row, names, given) for row in made]
+        made = [row if getattr(row, "__fields__", None) == names else _by_name(row, names, given, find) for row in made]
     columns: Sequence[Any] = list(zip(*made, strict=True)) if made else [()] * len(names)
     arrays = [to_column([_plain(one) for one in listed] if _nested(field) else list(listed), field, "column")
               for listed, field in zip(columns, schema, strict=True)]  # fmt: skip
@@ -61,17 +61,18 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _by_name(row: Any, names: list[str], given: Given) -> tuple[Any, ...]:
+def _by_name(row: Any, names: list[str], given: Given, find: Whose) -> tuple[Any, ...]:
     fields = getattr(row, "__fields__", None)
     if not isinstance(row, Row) or fields is None:
         raise OutputMismatch(
-            f"operator {given.operator!r}, epoch {given.epoch}: it gave {row!r}, a {type(row).__name__} without field "
-            f"names. Give pyspark.sql.Row objects with the fields {', '.join(names)}. The epoch was not committed."
+            f"operator {given.operator!r}, epoch {given.epoch}: {find(row)}it gave {row!r}, a {type(row).__name__} "
+            f"without field names. Give pyspark.sql.Row objects with the fields {', '.join(names)}. The epoch was "
+            "not committed."
         )
     if not set(fields) & set(names):
         raise OutputMismatch(
-            f"operator {given.operator!r}, epoch {given.epoch}: it gave {row!r}, which has none of the declared fields "
-            f"{', '.join(names)}. Name the fields as in outputStructType. The epoch was not committed."
+            f"operator {given.operator!r}, epoch {given.epoch}: {find(row)}it gave {row!r}, which has none of the "
+            f"declared fields {', '.join(names)}. Name the fields as in outputStructType. The epoch was not committed."
         )
     values = dict(zip(fields, row, strict=True))
     return tuple(values.get(name) for name in names)
@@ -140,9 +141,9 @@ def _to_local(field: pa.Field, timezone: str) -> Callable[[pd.Series], pd.Series
     return convert
 
 
-def output_frames(made: list[Any], schema: pa.Schema, given: Given, timezone: str = "UTC") -> pa.Table:
+def output_frames(made: list[Any], schema: pa.Schema, given: Given, find: Whose, timezone: str = "UTC") -> pa.Table:
     """Make a table of the pandas frames a processor gave: by name, or by position where names are no strings."""
-    frames = [_checked(frame, schema.names, given) for frame in made if len(frame)]
+    frames = [_checked(frame, schema.names, given, find) for frame in made if len(frame)]
     if not frames:
         return schema.empty_table()
     arrays = [_series(one, field, timezone) for one, field in zip(_columns(frames, schema.names), schema, strict=True)]
@@ -163,7 +164,7 @@ def _columns(frames: list[Any], names: list[str]) -> list[Any]:
     return [whole[name] if by_name else whole.iloc[:, number] for number, name in enumerate(names)]
 
 
-def _checked(frame: Any, names: list[str], given: Given) -> Any:
+def _checked(frame: Any, names: list[str], given: Given, find: Whose) -> Any:
     have = list(getattr(frame, "columns", ()))
     if have == names or (have and not isinstance(have[0], str) and len(have) == len(names)):
         return frame
@@ -171,8 +172,8 @@ def _checked(frame: Any, names: list[str], given: Given) -> Any:
     if missing or not isinstance(frame, pd.DataFrame):
         what = f"a frame with the columns {have}" if isinstance(frame, pd.DataFrame) else f"a {type(frame).__name__}"
         raise OutputMismatch(
-            f"operator {given.operator!r}, epoch {given.epoch}: it gave {what}. Give pandas DataFrames with the "
-            f"columns {', '.join(names)}, as in outputStructType. The epoch was not committed."
+            f"operator {given.operator!r}, epoch {given.epoch}: {find(frame)}it gave {what}. Give pandas DataFrames "
+            f"with the columns {', '.join(names)}, as in outputStructType. The epoch was not committed."
         )
     return frame
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 
 from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
 from ferryman._operator.cells import Variables
-from ferryman._operator.run import Given, Made, Misfit
+from ferryman._operator.run import Given, Made, Misfit, Whose, whose
 from ferryman._spark.processor.declare import Declared
 from ferryman._spark.processor.handle import Handle
 from ferryman._spark.processor.rows import expired_keys, input_keys, input_rows, output_frames, output_table, to_frame
@@ -77,11 +77,12 @@ class ProcessorRunner:
             )
         try:
             if self.pandas:
-                output = output_frames(made, self.output, given, self.timezone)
+                output = output_frames(made, self.output, given, call.whose(made), self.timezone)
             else:
-                output = output_table(made, self.output, given)
+                output = output_table(made, self.output, given, call.whose(made))
         except Misfit as misfit:
-            raise misfit.named(given.operator, given.epoch, f"output row {misfit.position}") from misfit
+            row = _row_at(made, misfit.position) if self.pandas else made[misfit.position]
+            raise misfit.named(given.operator, given.epoch, f"output row {call.whose(made)(row)}".rstrip()) from misfit
         try:
             return variables.made(output)
         except Misfit as misfit:
@@ -104,6 +105,7 @@ class _Call:
             else TimerValues(time.now_ms, time.watermark_ms if time.watermark_ms is not None else 0)
         )
         self._doing = "init"
+        self._ends: list[tuple[int, int]] = []
 
     def all(self) -> list[Any]:
         """Make the calls, and list what they put out."""
@@ -164,6 +166,7 @@ class _Call:
                 made.extend(some)
             # It may have left rows unread.
             deque(mine, maxlen=0)
+            self._ends.append((len(made), position))
         focus.position = None
 
     def _timers(self, user: StatefulProcessor, made: list[Any]) -> None:
@@ -186,7 +189,12 @@ class _Call:
             if some is not None:
                 made.extend(some)
             timers.delete(at)
+            self._ends.append((len(made), position))
         self._focus.position = None
+
+    def whose(self, made: list[Any]) -> Whose:
+        """Tell for which key a row or frame was given."""
+        return whose(made, [end for end, _ in self._ends], [self.keys[position] for _, position in self._ends])
 
     def failed(self, error: Exception) -> OperatorFailed:
         """Say what the user's code was doing when it raised."""
@@ -197,6 +205,15 @@ class _Call:
             f"epoch {self._given.epoch}. The epoch was not committed and no state changed. Fix the processor and start "
             "the job again: it redoes the epoch from the same input."
         )
+
+
+def _row_at(frames: list[Any], position: int) -> Any:
+    """Find the frame that a row is in."""
+    for frame in frames:
+        position -= len(frame)
+        if position < 0:
+            return frame
+    return None
 
 
 def _frames(frame: pd.DataFrame, counts: list[int]) -> Iterator[Any]:
