@@ -87,7 +87,7 @@ class EpochRunner:
         self._held: frozenset[int] = frozenset()
         self.run_id = uuid.uuid4().hex
         self.changes = Reconfigurer(planner, checkpoint, self.run_id, home, self.latest, isolate=isolate, tls=tls)
-        self.changes.keep_card = self._keep_card
+        self.changes.hosts.keep_card = self._keep_card
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,

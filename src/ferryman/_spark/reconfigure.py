@@ -80,8 +80,6 @@ class Reconfigurer:
         self.planner = planner
         # Called when an epoch is wanted, data or not.
         self.wake: Callable[[], None] = lambda: None
-        # Called before a plan is worked on: state hosts go by the job's card.
-        self.keep_card: Callable[[], None] = lambda: None
         self._checkpoint = checkpoint
         self.hosts = StateHosts(checkpoint.directory.uri, run_id, home, tls)
         self._epoch = latest.epoch if latest else 0
@@ -211,7 +209,6 @@ class Reconfigurer:
             )
         # Weighing reads the checkpoint, so it is done before the lock is taken that epochs wait for.
         preview = self.preview(after)
-        self.keep_card()
         with self._changed:
             if self._closed:
                 raise InvalidPlan(f"{self._closed}, so nothing can be moved. Start the job again first.")
