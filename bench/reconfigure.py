@@ -8,7 +8,8 @@ whether or not the job was there to read it.
     spark             Spark's own way: stop the query, repartition its state offline, start it again
 
 Every host hands half of its key groups to the next one, and with the next strategy gets them back; so half of the state
-moves and the load stays even. Spark, which cannot do that, goes from two to four partitions.
+moves and the load stays even. Spark, which cannot do that, goes from two to four partitions. Only while `replicate` is
+tried, from before it is watched until it is over, has every host a standing replica on the next one.
 """
 
 from __future__ import annotations
@@ -247,6 +248,9 @@ def _ferryman(
                 _change(job, "live", forward=forward, most=load.hosts)
         for number, how in enumerate([*hows] * rounds):
             with progress.step(how + note):
+                if how == "replicate":
+                    # Standing replicas are what it is about: they are there before anybody asks for a change.
+                    _replicas(job, 1)
                 since = time.time()
                 watch(load.before_s)
                 usual, asked = kept.worst(since), time.time()
@@ -256,6 +260,9 @@ def _ferryman(
                 watch(load.after_s)
                 kept.settle(usual)
                 spans[how].append(Span(since, asked, ended, time.time(), moving, {**facts, "moves": len(moving)}))
+                if how == "replicate":
+                    # The next one is to find none.
+                    _replicas(job, 0)
         right = _mains_right(job, load)
     finally:
         job.stop()
@@ -302,6 +309,13 @@ def _change(job: Job, how: str, *, forward: bool, most: int | None = None) -> tu
     if not change.wait(600):
         raise RuntimeError(f"{how}: the plan ended {change.phase}: {change.reason}")
     return change, frozenset(to)
+
+
+def _replicas(job: Job, count: int) -> None:
+    """Have so many standing replicas, and wait until they have everything, or are gone."""
+    job._runner.changes.replicas.keep(count)
+    if not job.wait_for(lambda: job.replicated is not None, timeout=600):
+        raise RuntimeError("the standing replicas do not keep up with the stream")
 
 
 def _mains_right(job: Job, load: Load) -> bool:

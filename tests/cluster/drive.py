@@ -3,8 +3,9 @@
 FILES is a directory. Every committed epoch becomes a line of JSON in FILES/progress. A file FILES/7.stop makes the task
 that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. FILES/changes.json
 says after which epoch to rescale to how many instances, with which strategy, one after the other; or what to move
-where. What came of it goes to FILES/history.json, and what was refused to FILES/refused. Sites are in
-FILES/sites.json. CONF is more Spark settings, as JSON.
+where. What came of it goes to FILES/history.json, and what was refused to FILES/refused. Sites are in FILES/sites.json,
+more options of the job in FILES/options.json; FILES/replicated is the newest epoch that its replicas have. CONF is more
+Spark settings, as JSON.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
     )
     changes = Path(files) / "changes.json"
     wanted = {int(epoch): n for epoch, n in json.loads(changes.read_text()).items()} if changes.exists() else {}
+    options = Path(files) / "options.json"
     sites = Path(files) / "sites.json"
     job = fleet.start(
         spark,
@@ -79,8 +81,11 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
         rows=int(rows),
         per_epoch=int(per_epoch),
         instances=int(instances),
-        **({"retain": 100, "groups": 8} if wanted else {}),
-        **({"sites": [ferryman.Site(*one) for one in json.loads(sites.read_text())]} if sites.exists() else {}),
+        **{
+            **({"retain": 100, "groups": 8} if wanted else {}),
+            **({"sites": [ferryman.Site(*one) for one in json.loads(sites.read_text())]} if sites.exists() else {}),
+            **(json.loads(options.read_text()) if options.exists() else {}),
+        },
     )
     with open(Path(files) / "progress", "a", encoding="utf-8", buffering=1) as lines:
         told = 0
@@ -90,6 +95,9 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             for one in job.progress()[told:]:
                 lines.write(json.dumps(dataclasses.asdict(one)) + "\n")
                 told += 1
+            if job.replicated is not None:
+                (Path(files) / "replicated.new").write_text(str(job.replicated))
+                (Path(files) / "replicated.new").rename(Path(files) / "replicated")
             due = [epoch for epoch in sorted(wanted) if epoch <= job.epoch]
             if job.active and due and all(one.over for one in job.history()):
                 what, strategy = wanted.pop(due[0])
@@ -112,7 +120,8 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
         job.wait()
         tell()
     if changes.exists():
-        (Path(files) / "history.json").write_text(json.dumps([one.facts() for one in job.history()]))
+        history = [{**one.facts(), "arrivals": one.arrivals} for one in job.history()]
+        (Path(files) / "history.json").write_text(json.dumps(history))
     spark.stop()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 
 import pytest
 from driving import Run, hosts
@@ -59,3 +60,30 @@ def test_state_travels_between_hosts_and_nobody_can_tell_from_the_results(spark,
         assert len(last) == change["instances"][1]
         assert set(last) <= set(HOSTS)
     assert state_hosts() <= before, "a state host outlives its executor"
+
+
+def test_what_is_pushed_comes_by_the_rows_that_wait_for_it(spark, tmp_path, cluster):
+    run = Run(tmp_path, cluster.url, 4, 2000, 100, 2)
+    (tmp_path / "options.json").write_text(json.dumps({"groups": 32}))
+    (tmp_path / "changes.json").write_text(json.dumps({10: (1, "push")}))
+
+    with run.driver() as driver:
+        driver.finish()
+
+    run.check(spark)
+    (change,) = json.loads((tmp_path / "history.json").read_text())
+    assert change["phase"] == "done"
+    arrivals = change["arrivals"]
+    assert len(arrivals) == change["moves"], "it did not all travel"
+    log = Checkpoint(directory(str(tmp_path / "checkpoint")))
+    held = log.manifest(change["switched_epoch"]).held
+    waited: Counter[int] = Counter()
+    for one in (one for ones in held.values() for one in ones):
+        waited.update(dict(zip(one.groups, one.rows, strict=True)))
+
+    def first_half(groups: list[int]) -> float:
+        half = len(groups) // 2
+        return sum(waited[group] for group in groups[:half]) / sum(waited[group] for group in groups)
+
+    # All are about as large, so those with many rows come first; by number they do not.
+    assert first_half(arrivals) > 0.65 > first_half(sorted(arrivals))

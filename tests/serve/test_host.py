@@ -27,7 +27,7 @@ from ferryman._model.errors import PeerFailed
 from ferryman._serve import client, launch
 from ferryman._serve.access import Access
 from ferryman._serve.host import Configuration
-from ferryman._serve.wire import PIECES, Bring, Drop, Take, piece
+from ferryman._serve.wire import PIECES, Bring, Drop, Reorder, Take, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
@@ -100,6 +100,24 @@ def test_groups_come_from_the_peer_and_what_happened_since_from_the_checkpoint(t
     assert store.epochs()[[1, 5]].tolist() == [4, 4]
     assert store.epochs()[0] == -1
     assert content(store, [1, 5], 4) == expected(log, [1, 5], 4)
+
+
+def test_what_is_not_yet_sent_comes_in_the_order_told_last(tmp_path, log, watched):
+    fill(tmp_path, "a", log, 4)
+    a, b = start(tmp_path, "a", watched, bytes_per_s=20_000.0), start(tmp_path, "b", watched)
+    asked, newer = tuple(range(GROUPS)), tuple(reversed(range(GROUPS)))
+
+    came = []
+    for one in client.bring(b, ACCESS, Bring(TABLES, asked, 4, a, lane="l")):
+        came.append(one["group"])
+        if len(came) == 1:
+            client.reorder(a, ACCESS, Reorder("l", newer))
+
+    sent = next(number for number, group in enumerate(came) if group != asked[number])
+    assert came[sent:] == [group for group in newer if group not in came[:sent]]
+    assert content(held(tmp_path, "b"), list(asked), 4) == expected(log, list(asked), 4)
+    # Of what is over, or never was, nobody has to know.
+    client.reorder(a, ACCESS, Reorder("l", newer))
 
 
 def test_asked_again_it_only_catches_up(tmp_path, log, watched):

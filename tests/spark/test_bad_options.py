@@ -69,7 +69,7 @@ def test_a_checkpoint_may_be_a_path_object(spark, tmp_path):
     [
         {"groups": -1}, {"groups": 40_000}, {"groups": True}, {"groups": 2.5}, {"retain": 0}, {"snapshot_every": None},
         {"idle": "5 parsecs"}, {"idle": "1.2.3 seconds"}, {"idle": -1}, {"idle": True}, {"idle": float("inf")},
-        {"idle": ["1 s"]}, {"home": " "},
+        {"idle": ["1 s"]}, {"home": " "}, {"replicas": -1}, {"replicas": 0.5},
     ],
     ids=str,
 )  # fmt: skip

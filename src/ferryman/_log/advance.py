@@ -38,7 +38,7 @@ def advance(
     newest: Sequence[DeltaRef] | None = None,
     evolution: Evolution = Evolution(),  # noqa: B008  it is frozen
 ) -> int:
-    """Bring the main copies of some key groups to a committed epoch; count the groups that had to move.
+    """Bring the main copies of some key groups to a committed epoch; count those that had to be made anew.
 
     Parameters
     ----------
@@ -48,8 +48,9 @@ def advance(
     """
     at = store.epochs()[groups]
     behind = at != to
+    rebuilt = 0
     if not behind.any():
-        return 0
+        return rebuilt
     if (at > to).any():
         raise StaleTask(
             f"table {table!r}: this home is at epoch {at.max()} already, and a task asked for epoch {to}. The "
@@ -62,7 +63,8 @@ def advance(
             store.apply(_folded([table_of.read(checkpoint, ref) for ref in newest], table_of), some, to)
         elif not (0 <= epoch < to and _catch_up(store, checkpoint, table_of, some, epoch, to)):
             _rebuild(store, checkpoint, table_of, some, to)
-    return int(behind.sum())
+            rebuilt += len(some)
+    return rebuilt
 
 
 @dataclass(frozen=True)

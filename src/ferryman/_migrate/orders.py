@@ -62,7 +62,7 @@ def johnson(cargo: Iterable[Cargo]) -> list[Cargo]:
     """Keep the new owner busy while more is on its way: the last row is done soonest (Johnson's rule).
 
     Copying and processing are a flow shop of two machines: first what is copied faster than processed, by the time of
-    the copy; then the rest, by the time of its processing, longest first.
+    the copy, where that is the same the most work first; then the rest, by the time of its processing, longest first.
 
     Examples
     --------
@@ -70,10 +70,13 @@ def johnson(cargo: Iterable[Cargo]) -> list[Cargo]:
     >>> [one.group for one in johnson(some)]
     [1, 2, 0]
     """
-    return sorted(
-        cargo,
-        key=lambda one: (0, one.copy_s, one.group) if one.copy_s < one.work_s else (1, -one.work_s, one.group),
-    )
+
+    def place(one: Cargo) -> tuple[float, ...]:
+        if one.copy_s < one.work_s:
+            return 0, one.copy_s, -one.work_s, one.group
+        return 1, -one.work_s, one.group
+
+    return sorted(cargo, key=place)
 
 
 def demand(cargo: Iterable[Cargo]) -> list[Cargo]:

@@ -88,12 +88,18 @@ class Rhythm:
         self._ended: float | None = None
         self._durations: deque[float] = deque(maxlen=_USUAL)
         self._pauses: deque[float] = deque(maxlen=_USUAL)
+        self._busy_s = 0.0
+        self._overheads: deque[float] = deque(maxlen=_USUAL)
 
     def begin(self, now: float) -> None:
         """Learn that an epoch begins."""
-        self._began = now
+        self._began, self._busy_s = now, 0.0
         if self._ended is not None:
             self._pauses.append(now - self._ended)
+
+    def worked(self, busy_s: float) -> None:
+        """Learn for how long of the epoch under way instances were at work."""
+        self._busy_s = busy_s
 
     def end(self, now: float) -> None:
         """Learn that it has ended."""
@@ -101,6 +107,7 @@ class Rhythm:
         self.epochs += 1
         if self._began is not None:
             self._durations.append(now - self._began)
+            self._overheads.append(max(0.0, now - self._began - self._busy_s))
 
     @property
     def running(self) -> bool:
@@ -110,6 +117,22 @@ class Rhythm:
     def pace(self) -> Pace:
         """Give the pace to begin with."""
         return Pace.of(list(self._durations), list(self._pauses))
+
+    @property
+    def overhead_s(self) -> float:
+        """Give what an epoch costs whatever it has to do: the least of late, besides the work of the instances.
+
+        Examples
+        --------
+        >>> rhythm = Rhythm()
+        >>> for busy_s in (0.25, 0.5):
+        ...     rhythm.begin(0.0)
+        ...     rhythm.worked(busy_s)
+        ...     rhythm.end(0.75)
+        >>> rhythm.overhead_s
+        0.25
+        """
+        return min(list(self._overheads), default=0.0)
 
     def overdue_s(self, now: float) -> float:
         """Give in how many seconds the next epoch is later than usual: after twice the usual time, a second at most.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 FORMAT = 2
@@ -186,20 +186,39 @@ class HeldRows:
         The epoch that read them.
     groups
         The key groups of which it holds rows that still wait.
+    rows
+        How many rows each of these groups has in it; about as many where an earlier version did not count them.
+
+    Examples
+    --------
+    >>> held = HeldRows(DeltaRef("held/1", 0, 5, 100, ""), 1, (3, 4), (2, 3))
+    >>> held.only({4}).rows
+    (3,)
+    >>> HeldRows.parse(held.json()) == held
+    True
     """
 
     file: DeltaRef
     epoch: int
     groups: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    def only(self, groups: Set[int]) -> HeldRows:
+        """Leave out the rows of all other groups, which do not wait any more."""
+        left = [(group, rows) for group, rows in zip(self.groups, self.rows, strict=True) if group in groups]
+        return replace(self, groups=tuple(group for group, _ in left), rows=tuple(rows for _, rows in left))
 
     def json(self) -> dict[str, Any]:
         """Write them as JSON values."""
-        return {"file": asdict(self.file), "epoch": self.epoch, "groups": list(self.groups)}
+        counted = {"groups": list(self.groups), "rows": list(self.rows)}
+        return {"file": asdict(self.file), "epoch": self.epoch, **counted}
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> HeldRows:
         """Read them back from JSON."""
-        return cls(DeltaRef(**raw["file"]), raw["epoch"], tuple(raw["groups"]))
+        file, groups = DeltaRef(**raw["file"]), tuple(raw["groups"])
+        rows = raw.get("rows", [file.rows // max(1, len(groups))] * len(groups))
+        return cls(file, raw["epoch"], groups, tuple(rows))
 
 
 @dataclass(frozen=True)

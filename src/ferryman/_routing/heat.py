@@ -112,6 +112,11 @@ class Heat:
             groups[table.group(pin.hash)] -= keys[pin.hash]
         return Load(np.maximum(groups, 0.0).tolist(), keys)
 
+    def rows_per_epoch(self) -> list[float]:
+        """Give the rows that an epoch brings each key group of late."""
+        per_epoch: list[float] = (self._groups / self.epochs).tolist()
+        return per_epoch
+
     @property
     def epochs(self) -> float:
         """Give over how many epochs' worth a load sums up: less than all, as those of long ago count less."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from ferryman._serve.access import Access
-from ferryman._serve.wire import PIECES, Bring, Drop, Take, failed, unwrap
+from ferryman._serve.wire import PIECES, Bring, Drop, Reorder, Take, failed, unwrap
 
 # How long a call may take that carries state, and one that does not.
 CARRY_S = 600.0
@@ -37,7 +37,8 @@ def take(
 ) -> Iterator[tuple[int, dict[str, Main]]]:
     """Fetch main copies, group after group: for each table its rows and the epoch they are at.
 
-    A table that the peer has no main of is left out. Nothing of a group is given before all of it is there and whole.
+    They come in the order of the peer, who may have been told another one than that of the request. A table that the
+    peer has no main of is left out. Nothing of a group is given before all of it is there and whole.
     """
 
     def pieces() -> Iterator[pa.RecordBatch]:
@@ -49,13 +50,14 @@ def take(
                 yield chunk.data
 
     try:
-        wanted = iter(what.groups)
+        wanted = set(what.groups)
         found: dict[str, Main] = {}
         ended: set[str] = set()
         held: list[pa.RecordBatch] = []
-        group = next(wanted, None)
+        group: int | None = None
         for one in _while_it_lives(pieces, location, access):
             table, of, epoch, last, rows = unwrap(one, schemas)
+            group = of if group is None and of in wanted else group
             if of != group or table in ended:
                 raise ValueError("it sent another key group than was asked for")
             held += [] if rows is None else [rows]
@@ -66,8 +68,9 @@ def take(
                 held = []
             if ended == set(what.tables):
                 yield of, found
-                found, ended, group = {}, set(), next(wanted, None)
-        if group is not None:
+                wanted.remove(of)
+                found, ended, group = {}, set(), None
+        if wanted:
             raise ValueError("it ended before everything was there")
     except (pa.ArrowException, ValueError, OSError) as error:
         raise failed(location, error) from error
@@ -90,6 +93,11 @@ def bring(location: str, access: Access, what: Bring, timeout_s: float = CARRY_S
 def drop(location: str, access: Access, what: Drop, timeout_s: float = TIMEOUT_S) -> None:
     """Have a host forget key groups."""
     _call(location, access, "drop", what.bytes(), timeout_s)
+
+
+def reorder(location: str, access: Access, what: Reorder) -> None:
+    """Tell a host in which order to send what it has not yet sent."""
+    _call(location, access, "reorder", what.bytes(), PING_S)
 
 
 def end(location: str, access: Access) -> None:

@@ -31,7 +31,7 @@ from ferryman._model.errors import FerrymanError, PeerFailed, StaleTask
 from ferryman._serve import client
 from ferryman._serve.access import Access
 from ferryman._serve.line import Line, aside
-from ferryman._serve.wire import PIECES, Bring, Drop, Take, Token, cut, parse, piece
+from ferryman._serve.wire import PIECES, Bring, Drop, Reorder, Take, Token, cut, parse, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
@@ -93,6 +93,8 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         self._line = Line(configuration.bytes_per_s, configuration.delay_s)
         self._stores: dict[str, stores.Store] = {}
         self._lock = threading.Lock()
+        # What is still to be sent on a lane, if somebody has told another order than was asked for.
+        self._orders: dict[str, tuple[int, ...]] = {}
 
     # -- the calls -----------------------------------------------------------------------------------
 
@@ -110,6 +112,12 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             bring: Bring = parse(Bring, body)
             found = aside(self._bring(bring), low=bring.bytes_per_s is not None)
             yield from (flight.Result(json.dumps(one).encode()) for one in found)
+        elif action.type == "reorder":
+            reorder: Reorder = parse(Reorder, body)
+            # On a lane that has ended there is nothing left to send.
+            if reorder.lane in self._orders:
+                self._orders[reorder.lane] = reorder.groups
+            yield flight.Result(b"{}")
         elif action.type == "drop":
             drop: Drop = parse(Drop, body)
             # Nobody waits for it.
@@ -141,13 +149,29 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
 
     def _pieces(self, take: Take, opened: Mapping[str, stores.Store]) -> Iterator[pa.RecordBatch]:
         pace = Line(take.bytes_per_s)
-        for group in take.groups:
+        for group in self._in_order(take):
             for table, store in opened.items():
                 part, epoch = _main(store, group)
                 for batch in () if part is None else cut(part):
                     yield piece(table, group, epoch, last=False, rows=batch)
                     pace.wait(batch.nbytes)
                 yield piece(table, group, epoch, last=True, rows=None)
+
+    def _in_order(self, take: Take) -> Iterator[int]:
+        """Give the groups that are asked for, one when the one before is sent, in the newest order there is."""
+        if take.lane:
+            self._orders[take.lane] = ()
+        try:
+            left = dict.fromkeys(take.groups)
+            while left:
+                if newer := self._orders.get(take.lane, ()):
+                    self._orders[take.lane] = ()
+                    left = dict.fromkeys([*(one for one in newer if one in left), *left])
+                group = next(iter(left))
+                del left[group]
+                yield group
+        finally:
+            self._orders.pop(take.lane, None)
 
     def _bring(self, bring: Bring) -> Iterator[dict[str, int]]:
         """Have groups at an epoch: from the peer what it has, the rest and what came since from the checkpoint."""
@@ -158,13 +182,15 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             schemas = {table: part_schema(*schemas_of(self._card.tables[table])) for table in opened}
             # Whatever a peer cannot give, or gives wrong, is in the checkpoint.
             with contextlib.suppress(PeerFailed):
-                take = Take(bring.tables, missing, bring.bytes_per_s)
+                take = Take(bring.tables, missing, bring.bytes_per_s, bring.lane)
                 for group, mains in client.take(bring.peer, self._access, take, schemas):
                     # Where rows wait, the epoch that takes them up should find nothing left to do.
                     latest = self._checkpoint.latest() if bring.bytes_per_s is None else None
                     size, to = 0, max(bring.to, latest.epoch if latest else 0)
                     for table, (part, epoch) in mains.items():
-                        opened[table].ingest(part, np.array([group]), epoch)
+                        # A task that had to come here may have made it anew while this one was on its way.
+                        if opened[table].epochs()[group] < epoch:
+                            opened[table].ingest(part, np.array([group]), epoch)
                         size += part.nbytes
                         # The stream has gone on since we were asked; what a peer has is committed.
                         to = max(to, epoch)

@@ -36,7 +36,7 @@ PIECES = pa.schema(
 
 @dataclass(frozen=True)
 class Take:
-    """Ask for the main copies of key groups, in this order.
+    """Ask for the main copies of key groups, in this order or in one that is told later.
 
     Attributes
     ----------
@@ -46,11 +46,14 @@ class Take:
         The key groups.
     bytes_per_s
         How fast they may come, where nobody waits for them; None for as fast as they can.
+    lane
+        A name by which another order can be told while they are being sent.
     """
 
     tables: Mapping[str, str]
     groups: tuple[int, ...]
     bytes_per_s: float | None = None
+    lane: str = ""
 
     def bytes(self) -> bytes:
         """Write it."""
@@ -73,6 +76,8 @@ class Bring:
         Where the groups are now; None for the checkpoint.
     bytes_per_s
         How fast to take them from there, where nobody waits for them; None for as fast as can be.
+    lane
+        A name by which the peer can be told another order.
     """
 
     tables: Mapping[str, str]
@@ -80,6 +85,19 @@ class Bring:
     to: int
     peer: str | None = None
     bytes_per_s: float | None = None
+    lane: str = ""
+
+    def bytes(self) -> bytes:
+        """Write it."""
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True)
+class Reorder:
+    """Tell a host in which order to send what it has not yet sent on a lane."""
+
+    lane: str
+    groups: tuple[int, ...]
 
     def bytes(self) -> bytes:
         """Write it."""

@@ -71,6 +71,8 @@ class Reconfiguration:
     _abort: Callable[[str], None] = field(repr=False)
     _choose: Choice = field(repr=False)
     moved_bytes: int = 0
+    # The groups whose rows waited for them, in the order in which they came.
+    arrivals: list[int] = field(default_factory=list)
     ended_ms: int | None = None
     switched_epoch: int | None = None
     since_ms: dict[str, int] = field(default_factory=dict, repr=False)

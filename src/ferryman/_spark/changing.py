@@ -35,6 +35,11 @@ class Changing:
         """Tell whether the job runs."""
         raise NotImplementedError
 
+    @property
+    def replicated(self) -> int | None:
+        """Give the newest epoch that all standing replicas have; None if there are none, or not yet."""
+        return self._runner.changes.replicas.epoch
+
     def rescale(self, instances: int, *, by: str = "rows", strategy: str = "live") -> Reconfiguration:
         """Change the number of instances while the stream flows.
 

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -73,6 +73,7 @@ class EpochRunner:
         home: str | None,
         isolate: bool = False,
         tls: str | None = None,
+        replicas: int = 0,
         sites: tuple[Site, ...] = (),
     ) -> None:
         self.checkpoint = checkpoint
@@ -89,7 +90,15 @@ class EpochRunner:
         self._held: frozenset[int] = frozenset()
         self.run_id = uuid.uuid4().hex
         self.changes = Reconfigurer(
-            planner, checkpoint, self.run_id, home, self.latest, isolate=isolate, tls=tls, sites=sites
+            planner,
+            checkpoint,
+            self.run_id,
+            home,
+            self.latest,
+            isolate=isolate,
+            tls=tls,
+            replicas=replicas,
+            sites=sites,
         )
         self.changes.hosts.keep_card = self._keep_card
         self._broadcasts = {
@@ -246,6 +255,7 @@ class EpochRunner:
                     "keys": one.keys,
                     "output": one.output,
                     "late": one.late,
+                    "rebuilt": sum(receipt["rebuilt"] for receipt in receipts if receipt["operator"] == name),
                     "hosts": _hosts(name, receipts),
                 }
                 for name, one in records.items()
@@ -338,9 +348,8 @@ class EpochRunner:
         """List the rows that still wait after an epoch: those of groups that waited in it."""
         found: dict[str, list[HeldRows]] = {}
         for name, ones in (self.latest.held if self.latest else {}).items():
-            for one in ones:
-                groups = tuple(group for group in one.groups if group in self._held)
-                found.setdefault(name, []).extend([replace(one, groups=groups)] if groups else [])
+            left = (one.only(self._held) for one in ones)
+            found[name] = [one for one in left if one.groups]
         for receipt in receipts:
             if receipt["held"] is not None:
                 found.setdefault(receipt["operator"], []).append(HeldRows.parse(receipt["held"]))

@@ -70,6 +70,9 @@ class Ferry:
     tls
         A directory, on every host, with `cert.pem` and `key.pem` of that host and `ca.pem`, who signed all of them:
         state then travels encrypted, between those that have such a certificate. If left out it is not encrypted.
+    replicas
+        How many other hosts keep the state of a host too, in the background: a change with `strategy="replicate"` and a
+        lost executor then find it there. 0, the default, keeps none. On a single host it does nothing.
     sites
         The sites that hosts belong to, each a `ferryman.Site`: key groups stay in theirs while the load is even enough.
 
@@ -93,6 +96,7 @@ class Ferry:
         store: str | None = None,
         hot_keys: str = "report",
         tls: str | os.PathLike[str] | None = None,
+        replicas: int = 0,
         sites: Iterable[Site] = (),
         **unknown: Any,
     ) -> None:
@@ -122,6 +126,8 @@ class Ferry:
             faults.append(f"tls={tls!r}: give a local directory with cert.pem, key.pem and ca.pem, or leave it out")
         elif tls is not None and (lacking := missing(os.fspath(tls))):
             faults.append(f"tls={tls!r}: there is no {', no '.join(lacking)} in that directory on this host")
+        if not (_whole(replicas) and replicas >= 0):
+            faults.append(f"replicas={replicas!r}: give how many other hosts keep a host's state, 0 for none")
         # Whatever can be gone through only once is, here.
         sites = tuple(sites) if isinstance(sites, Iterable) and not isinstance(sites, str) else sites
         faults += site_faults(sites)
@@ -139,6 +145,7 @@ class Ferry:
         self._store = store
         self._isolate = hot_keys == "isolate"
         self._tls = None if tls is None else os.fspath(tls)
+        self._replicas = replicas
         self._sites = tuple(sites)
 
     def stream(self, frame: DataFrame) -> Stream:
@@ -212,6 +219,7 @@ class Ferry:
                 home=self._home,
                 isolate=self._isolate,
                 tls=self._tls,
+                replicas=self._replicas,
                 sites=self._sites,
             )
             background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)

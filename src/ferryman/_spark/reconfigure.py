@@ -10,41 +10,34 @@ import contextlib
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ferryman._log.checkpoint import Checkpoint
+from ferryman._migrate.freight import Freight, busy_s
 from ferryman._migrate.machine import Migration, Phase, Plan
-from ferryman._migrate.orders import ORDERS, Cargo
-from ferryman._migrate.pace import LEAST, MOST, Rhythm
+from ferryman._migrate.pace import Rhythm
 from ferryman._migrate.strategies import STRATEGIES, steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
 from ferryman._routing.planning import Load, moves, relabelled
 from ferryman._routing.sites import Places, Site
+from ferryman._spark.carry import Carrier
 from ferryman._spark.change import Choice, Preview, Reconfiguration
 from ferryman._spark.plan import Planner
+from ferryman._spark.replicas import Replicas
 from ferryman._spark.state_hosts import PATIENCE_S, Errand, StateHosts
 from ferryman._spark.survey import Survey
-from ferryman._spark.travel import Lane, Travel, travel_of
+from ferryman._spark.travel import Travel, travel_of
 from ferryman._testing.faults import reach
 
 log = logging.getLogger("ferryman")
 
-# How long to wait for an epoch to end, where there is time between two.
-_LONGEST_PAUSE_S = 5.0
 # After so many epochs the state hosts are started, so that the first change of a job is like any other.
 _SETTLED = 10
-# What a lane and an instance are taken to do in a second, where an order wants to know which takes longer.
-_BYTES_PER_S = 200e6
-_ROWS_PER_S = 200e3
 # How often the anchor of the layout to come is made at the most, to have its instances spread over the hosts.
 _MOST_ANCHORS = 5
-# How often a target may catch up before it is as near as it can come.
-_MOST_ROUNDS = 10
 
 
 class Reconfigurer:
@@ -64,6 +57,8 @@ class Reconfigurer:
         Whether hot keys are isolated, and put back when they have cooled.
     tls
         The directory of certificates on every host, if lines between state hosts are to be encrypted.
+    replicas
+        How many other hosts have what a host has.
     sites
         The sites that key groups prefer to stay in.
     """
@@ -78,15 +73,16 @@ class Reconfigurer:
         *,
         isolate: bool = False,
         tls: str | None = None,
+        replicas: int = 0,
         sites: tuple[Site, ...] = (),
     ) -> None:
         self.planner = planner
         # Called when an epoch is wanted, data or not.
         self.wake: Callable[[], None] = lambda: None
-        self._checkpoint = checkpoint
         self.hosts = StateHosts(checkpoint.directory.uri, run_id, home, tls)
         self._epoch = latest.epoch if latest else 0
-        self._waiting = waiting_groups(latest)
+        self._freight = Freight()
+        self._freight.note(latest)
         self._changed = threading.Condition()
         self._current: Reconfiguration | None = None
         self._next: dict[int, Planner] = {}
@@ -97,6 +93,18 @@ class Reconfigurer:
         self._closed = ""
         self._worker: threading.Thread | None = None
         self._rhythm = Rhythm()
+        self._carrier = Carrier(
+            self.hosts,
+            self._rhythm,
+            self._freight,
+            self.heat,
+            self._changed,
+            lambda: self._epoch,
+            self._errand,
+            self._step,
+        )
+        self.replicas = Replicas(self.hosts, self._errand, self._await_quiet_epoch, lambda: self._busy)
+        self.replicas.keep(replicas if planner.pinned else 0)
 
     # -- for epochs --------------------------------------------------------------------------------
 
@@ -119,7 +127,7 @@ class Reconfigurer:
         """Learn how the epoch ended that was run with a layout, and which is the newest committed one."""
         with self._changed:
             epoch = self._epoch = latest.epoch if latest else 0
-            self._waiting = waiting_groups(latest)
+            self._freight.note(latest)
             switched = committed and planner is not self.planner
             if switched:
                 self.planner.release(but_for=planner)
@@ -137,6 +145,8 @@ class Reconfigurer:
     def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
         """Take in what the tasks of an epoch say of their load, by key group and heavy key."""
         self.survey.count(receipts, self.table)
+        self._freight.count(receipts)
+        self._rhythm.worked(busy_s(receipts))
         current = self._current
         if self._isolate and (current is None or current.over) and not self._closed:
             table = self.table
@@ -152,10 +162,10 @@ class Reconfigurer:
         # Without the lock: who holds it may be waking the one who asks.
         current = self._current
         if current is None or current.over or self._closed:
-            return 0.0 if self._waiting else None
+            return 0.0 if self._freight.waiting else None
         machine = current._machine
-        if self._waiting - machine.layout().held:
-            return 0.0
+        if self._freight.waiting - machine.layout().held:
+            return self._carrier.wait_s()
         if machine.phase is not Phase.SWITCH:
             return None
         # Where no row waits for the switch it can wait for rows: an epoch without them would be in their way.
@@ -252,11 +262,31 @@ class Reconfigurer:
 
     def release(self) -> None:
         """End the state hosts, with the homes they serve; after the last epoch."""
+        if not self._closed:
+            # A job that could not be started has never ended either.
+            self.close("the job was not started")
         if self._worker is not None:
             self._worker.join(PATIENCE_S)
+        self.replicas.join()
         self.hosts.end(self.planner)
 
     # -- inside ------------------------------------------------------------------------------------
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._closed) or (self._current is not None and not self._current.over)
+
+    def _await_quiet_epoch(self, seen: int) -> tuple[Planner, int] | None:
+        """Wait for an epoch after one, while nothing is under way; None when the job has ended."""
+
+        def quiet() -> bool:
+            # What a plan has left to tidy up it knows of by the table that it began with.
+            tidied = self._worker is None or not self._worker.is_alive()
+            return self._epoch > seen and not self._busy and tidied
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or quiet())
+            return None if self._closed else (self.planner, self._epoch)
 
     def _work(self, current: Reconfiguration, earlier: threading.Thread | None) -> None:
         """Do what the machine wants done, until nothing is left."""
@@ -266,10 +296,7 @@ class Reconfigurer:
         travel = Travel()
         try:
             travel = self._prepare(current)
-            if current._machine.plan.strategy.waits == "moving":
-                self._copy_in_turn(current, travel.lanes)
-            else:
-                self._copy(current, travel.lanes)
+            self._carrier.carry(current, travel.lanes)
         except Exception as error:
             log.warning("a plan was given up: %s", error)
             with self._changed:
@@ -298,75 +325,16 @@ class Reconfigurer:
         if not current.over:
             self._step(current, current._machine.on_abort(reason))
 
-    def _copy_in_turn(self, current: Reconfiguration, lanes: Sequence[Lane]) -> None:
-        """Copy what the machine wants copied, and say of each group at once that it is there: its rows wait for it."""
-        # A group may have to come to several hosts, where keys of it are pinned.
-        awaited = Counter(group for lane in lanes for group in lane.groups)
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: current.over or current._machine.to_copy())
-                wanted = [move.group for move in current._machine.to_copy()]
-                for group in wanted:
-                    if not awaited[group]:
-                        self._step(current, current._machine.on_arrived(group))
-            if current.over:
-                return
-            by_lane: dict[Lane, list[int]] = {}
-            for one in ORDERS[current._machine.plan.strategy.order](self._cargo(wanted)):
-                for lane in lanes:
-                    if one.group in lane.groups:
-                        by_lane.setdefault(lane, []).append(one.group)
-            with ThreadPoolExecutor(max(1, len(by_lane)), thread_name_prefix="ferryman-copy") as threads:
-                for done in [
-                    threads.submit(self._hand_over, current, lane, by_lane[lane], awaited) for lane in by_lane
-                ]:
-                    done.result()
-
-    def _hand_over(self, current: Reconfiguration, lane: Lane, groups: list[int], awaited: Counter[int]) -> None:
-        """Have a target take groups in an order; one whose target fails is left to the checkpoint, or to an abort."""
-        asked = [groups] if current.strategy != "fetch" else [[group] for group in groups]
-        left = set(groups)
-        try:
-            for some in asked:
-                for arrived in self._bring(lane.target, tuple(some), lane.source):
-                    with self._changed:
-                        current.moved_bytes += arrived["bytes"]
-                        left.discard(arrived["group"])
-                        reach("plan-copy" if left else "plan-catch-up")
-                        awaited[arrived["group"]] -= 1
-                        if not awaited[arrived["group"]]:
-                            self._step(current, current._machine.on_arrived(arrived["group"]))
-        except PeerFailed as error:
-            with self._changed:
-                for group in left:
-                    self._step(current, current._machine.on_failed(group, str(error)))
-
-    def _cargo(self, groups: list[int]) -> list[Cargo]:
-        """Say what is known of groups that are to be copied: their size, and what waits for them."""
-        latest = self._checkpoint.latest()
-        first: dict[int, int] = {}
-        for ones in latest.held.values() if latest else ():
-            for one in ones:
-                for group in one.groups:
-                    first[group] = min(one.epoch, first.get(group, one.epoch))
-        load = self.load.groups
-        size = max(1, self._weight.bytes(self._epoch) // len(load))
-        cargo = []
-        for group in groups:
-            rows = load[group]
-            at = float(first.get(group, "inf"))
-            cargo.append(Cargo(group, size, int(rows), at, at, copy_s=size / _BYTES_PER_S, work_s=rows / _ROWS_PER_S))
-        return cargo
-
     def _prepare(self, current: Reconfiguration) -> Travel:
         """Make the layout to come: now and not when it is needed, as on a cluster it takes Spark jobs."""
-        self._await_epoch(current)
+        self._carrier.await_epoch(current)
         plan = current._machine.plan
         ready = self.planner.rerouted(plan.after)
         try:
             # Where it is then, it stays: state is copied there.
             ready.settle(tries=_MOST_ANCHORS)
             before, after = self.hosts.places(self.planner, ready)
+            self._freight.weigh(self._weight.by_group(self._epoch).tolist())
             reach("plan-prepare")
         except BaseException:
             ready.release(but_for=self.planner)
@@ -385,69 +353,6 @@ class Reconfigurer:
             self._step(current, replace(current._machine, plan=plan).on_prepared())
         return travel_of(plan, before, after)
 
-    def _copy(self, current: Reconfiguration, lanes: Sequence[Lane]) -> None:
-        """Have every target bring in what comes to it, until at most one epoch is missing."""
-        with ThreadPoolExecutor(max(1, len(lanes)), thread_name_prefix="ferryman-copy") as threads:
-            for carried in [threads.submit(self._carry, current, lane) for lane in lanes]:
-                carried.result()
-            reach("plan-catch-up")
-            for _ in range(_MOST_ROUNDS):
-                before = self._epoch
-                for one in [threads.submit(self._catch_up, current, lane) for lane in lanes]:
-                    one.result()
-                if self._epoch <= before + 1 or current.over:
-                    break
-        with self._changed:
-            for move in current._machine.to_copy():
-                self._step(current, current._machine.on_arrived(move.group))
-
-    def _catch_up(self, current: Reconfiguration, lane: Lane) -> None:
-        stopped = current._machine.plan.strategy.waits == "everything"
-        self._await_epoch(current)
-        for _ in self._bring(lane.target, lane.groups, None, None if stopped else LEAST):
-            pass
-
-    def _carry(self, current: Reconfiguration, lane: Lane) -> None:
-        """Have a target take groups: at a pace that the stream does not notice, unless it stands still for it."""
-        stopped = current._machine.plan.strategy.waits == "everything"
-        pace = self._rhythm.pace()
-        each = max(1, current.preview.bytes // max(1, len(current.preview.moves)))
-        done = 0
-        while done < len(lane.groups) and not current.over:
-            done += len(lane.groups) if stopped else max(1, pace.chunk // each)
-            seen = self._rhythm.epochs
-            self._await_epoch(current)
-            began, size = time.monotonic(), 0
-            speed = None if stopped else MOST if pace.between_s else pace.bytes_per_s
-            # Those that are there catch up with the others, so that little is left to do in the end.
-            for arrived in self._bring(lane.target, lane.groups[:done], lane.source, speed):
-                size += arrived["bytes"]
-                reach("plan-copy")
-                if current.over:
-                    break
-            with self._changed:
-                current.moved_bytes += size
-                pace = pace.after(size, time.monotonic() - began, self._rhythm.since(seen))
-
-    def _await_epoch(self, current: Reconfiguration) -> None:
-        """Wait until an epoch has just ended, where there is time between two; or until none comes as usual."""
-        seen, deadline = self._rhythm.epochs, time.monotonic() + _LONGEST_PAUSE_S
-        stands = current._machine.plan.strategy.waits != "nothing"
-        if stands or not self._rhythm.pace().between_s:
-            return
-        with self._changed:
-            while not current.over and self._rhythm.epochs == seen:
-                now = time.monotonic()
-                left = deadline - now if self._rhythm.running else min(deadline - now, self._rhythm.overdue_s(now))
-                if left <= 0:
-                    return
-                self._changed.wait(left)
-
-    def _bring(
-        self, target: str, groups: tuple[int, ...], peer: str | None, bytes_per_s: float | None = None
-    ) -> Iterator[dict[str, int]]:
-        return self.hosts.bring(target, self._errand(groups), self._epoch, peer, bytes_per_s)
-
     def _tidy(self, current: Reconfiguration, travel: Travel) -> None:
         """Forget what is of no use any more: the old mains of what has moved, the new ones of what has not."""
         done = current._machine.phase is Phase.DONE
@@ -460,7 +365,9 @@ class Reconfigurer:
         if not done:
             useless += [(lane.target, [one for one in lane.groups if one not in released]) for lane in travel.lanes]
         failed = False
-        for location, groups in useless:
+        stands_by = self.replicas.wanted(self.planner)
+        for location, listed in useless:
+            groups = [one for one in listed if one not in stands_by.get(location, ())]
             try:
                 if groups:
                     self.hosts.drop(location, self._errand(tuple(groups)))
@@ -495,12 +402,6 @@ class Reconfigurer:
             self._next = {}
         self._changed.notify_all()
         self.wake()
-
-
-def waiting_groups(manifest: Manifest | None) -> frozenset[int]:
-    """List the key groups that have rows held after an epoch."""
-    held = manifest.held.values() if manifest else ()
-    return frozenset(group for ones in held for one in ones for group in one.groups)
 
 
 def _now_ms() -> int:

@@ -81,15 +81,21 @@ class StateHosts:
             time.sleep(0.5)
 
     def bring(
-        self, target: str, errand: Errand, to: int, peer: str | None, bytes_per_s: float | None
+        self, target: str, errand: Errand, to: int, peer: str | None, bytes_per_s: float | None, lane: str = ""
     ) -> Iterator[dict[str, int]]:
         """Have one bring key groups to an epoch; tell of each as it arrives."""
         from ferryman._serve import client
         from ferryman._serve.wire import Bring
 
-        return client.bring(
-            target, self.find.access, Bring(errand.tables, errand.groups, to, peer, bytes_per_s)
-        )  # fmt: skip
+        wanted = Bring(errand.tables, errand.groups, to, peer, bytes_per_s, lane)
+        return client.bring(target, self.find.access, wanted)
+
+    def reorder(self, source: str, lane: str, groups: tuple[int, ...]) -> None:
+        """Have one send what it has not yet sent on a lane in another order."""
+        from ferryman._serve import client
+        from ferryman._serve.wire import Reorder
+
+        client.reorder(source, self.find.access, Reorder(lane, groups))
 
     def drop(self, location: str, errand: Errand) -> None:
         """Have one forget key groups."""

@@ -141,6 +141,7 @@ class Receipt:
     load: Mapping[int, int]
     heavy: Sequence[Weight]
     held: Mapping[str, Any] | None
+    rebuilt: int
     host: str
     grown: Mapping[int, int]
 
@@ -223,15 +224,15 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     keys = Keys.of(spec.key, rows.column(HASH).to_numpy(), key_columns(spec, control.epoch, rows))
     place = home(control.checkpoint, control.run_id, control.home)
     with alone(place, spec.name, instance):
-        opened = {}
+        opened, rebuilt = {}, 0
         for table in spec.kept:
             opened[table.name] = _store(table, place, total)
-            _advance(opened[table.name], checkpoint, table, share.unshared, control, {instance})
+            rebuilt += _advance(opened[table.name], checkpoint, table, share.unshared, control, {instance})
         if len(share.shared):
             # Others on this host may need these groups as well, and one of us may have to rebuild them.
             with alone(place, spec.name, "shared"):
                 for table in spec.kept:
-                    _advance(opened[table.name], checkpoint, table, share.shared, control, share.workers)
+                    rebuilt += _advance(opened[table.name], checkpoint, table, share.shared, control, share.workers)
         keys, due = _with_due(spec, control, keys, opened, share)
         index, first = distinct(keys)
         touched = keys.take(first)
@@ -290,6 +291,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         _load(rows, total),
         heavy(touched, index[: rows.num_rows], control.pinned),
         None if held is None else held.json(),
+        rebuilt,
         host(),
         grown(
             {one.name: deltas[one.name] for one in spec.kept if one.name in deltas and not one.per_group},
@@ -310,7 +312,8 @@ def _hold(
     if not wait.any():
         return rows, None
     ref = checkpoint.write_held(control.epoch, spec.name, instance, rows.filter(pa.array(wait)))
-    held = HeldRows(ref, control.epoch, tuple(np.unique(groups[wait]).tolist()))
+    waiting, counts = np.unique(groups[wait], return_counts=True)
+    held = HeldRows(ref, control.epoch, tuple(waiting.tolist()), tuple(counts.tolist()))
     return rows.filter(pa.array(~wait)), held
 
 
@@ -417,13 +420,13 @@ def _advance(
     groups: npt.NDArray[np.int64],
     control: Control,
     workers: Set[int],
-) -> None:
-    """Bring key groups to the epoch before; only these instances own keys of them."""
+) -> int:
+    """Bring key groups to the epoch before; only these instances own keys of them. Count those made anew."""
     newest = None
     if control.newest is not None:
         refs = control.newest.get(table.name, ())
         newest = [ref for ref in refs if ref.instance in workers or not control.newest_same_routing]
-    advance(
+    return advance(
         store,
         checkpoint,
         table.name,

@@ -1,0 +1,166 @@
+"""Standing replicas: hosts that keep the main copies of others too, about as new as these are.
+
+Hosts stand by for each other in a ring: the next one, or the next few, have what a host has. One thread in the driver
+has them brought to every epoch that is committed, with the lowest priority and never while a plan is under way. A plan
+that moves key groups to a host that stands by for them finds them there; so does a task whose host was lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from ferryman._model.records import RoutingTable
+from ferryman._spark.hosts import Place
+from ferryman._spark.plan import Planner
+from ferryman._spark.state_hosts import PATIENCE_S, Errand, StateHosts
+from ferryman._spark.travel import Lane
+
+log = logging.getLogger("ferryman")
+
+# How fast a main comes that is not there yet: nobody waits for it.
+_BYTES_PER_S = 64e6
+
+
+class Replicas:
+    """Keep copies of every host's main copies on the next hosts.
+
+    Parameters
+    ----------
+    hosts
+        The state hosts.
+    errand
+        Says what to ask for, to get key groups.
+    await_epoch
+        Waits for an epoch after the one given, with no plan under way; gives the layout and the epoch, or None when
+        the job has ended.
+    disturbed
+        Tells whether a plan has begun, or the job has ended.
+
+    Attributes
+    ----------
+    count
+        How many hosts have what a host has, besides itself.
+    epoch
+        The newest epoch that all of them have been brought to; None before that.
+    """
+
+    def __init__(
+        self,
+        hosts: StateHosts,
+        errand: Callable[[tuple[int, ...]], Errand],
+        await_epoch: Callable[[int], tuple[Planner, int] | None],
+        disturbed: Callable[[], bool],
+    ) -> None:
+        self.count = 0
+        self.epoch: int | None = None
+        self._hosts = hosts
+        self._errand = errand
+        self._await_epoch = await_epoch
+        self._disturbed = disturbed
+        # What was brought to which state host, so that it can be forgotten there.
+        self._brought: dict[str, set[int]] = {}
+        self._thread: threading.Thread | None = None
+
+    def keep(self, count: int) -> None:
+        """Have so many from the next epoch on; without any, what there is is forgotten."""
+        self.count, self.epoch = count, None
+        if count and self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="ferryman-replicas", daemon=True)
+            self._thread.start()
+
+    def wanted(self, planner: Planner) -> dict[str, frozenset[int]]:
+        """Give the groups that each state host is to keep for others; nothing where that cannot be told."""
+        with contextlib.suppress(Exception):
+            if self.count:
+                return _by_target(standbys(planner.routing, self._hosts.places(planner)[0], self.count))
+        return {}
+
+    def join(self) -> None:
+        """Wait for the end of the thread, after the job's."""
+        if self._thread is not None:
+            self._thread.join(PATIENCE_S)
+
+    def _work(self) -> None:
+        seen = 0
+        while (found := self._await_epoch(seen)) is not None:
+            planner, seen = found
+            try:
+                if self.count or self._brought:
+                    self._bring(planner, seen)
+            except Exception as error:
+                # A host was lost, or executors come and go; the next epoch's layout knows of it.
+                log.debug("replicas are not at epoch %d: %s", seen, error)
+
+    def _bring(self, planner: Planner, epoch: int) -> None:
+        count = self.count
+        (places,) = self._hosts.places(planner)
+        lanes = standbys(planner.routing, places, count)
+        self._forget(planner.routing, places, _by_target(lanes))
+        for lane in lanes:
+            self._brought.setdefault(lane.target, set()).update(lane.groups)
+            for _ in self._hosts.bring(lane.target, self._errand(lane.groups), epoch, lane.source, _BYTES_PER_S):
+                if self._disturbed():
+                    return
+        if count == self.count:
+            self.epoch = epoch
+
+    def _forget(self, table: RoutingTable, places: Mapping[int, Place], wanted: Mapping[str, frozenset[int]]) -> None:
+        """Have hosts forget what they were brought and neither own nor stand by for any more."""
+        owned: dict[str, set[int]] = {}
+        for group, hosts in enumerate(_hosts_of(table, places)):
+            for location in hosts.values():
+                owned.setdefault(location, set()).add(group)
+        for location, groups in list(self._brought.items()):
+            still = groups & wanted.get(location, frozenset())
+            useless = groups - still - owned.get(location, set())
+            if useless:
+                self._hosts.drop(location, self._errand(tuple(sorted(useless))))
+            self._brought[location] = still
+        self._brought = {location: groups for location, groups in self._brought.items() if groups}
+
+
+def standbys(table: RoutingTable, places: Mapping[int, Place], count: int) -> tuple[Lane, ...]:
+    """Say which groups go from which host to which, so that each host's are on as many of the next hosts too.
+
+    Examples
+    --------
+    >>> at = {0: Place("a", "grpc://a"), 1: Place("b", "grpc://b"), 2: Place("c", "grpc://c")}
+    >>> for lane in standbys(RoutingTable.even(1, 6, 3), at, 1):
+    ...     print(lane.source, lane.target, lane.groups)
+    grpc://a grpc://b (0, 1)
+    grpc://b grpc://c (2, 3)
+    grpc://c grpc://a (4, 5)
+    """
+    location = {place.host: place.location or "" for place in places.values()}
+    ring = sorted(location)
+    lanes: dict[tuple[str, str], list[int]] = {}
+    for group, hosts in enumerate(_hosts_of(table, places)):
+        source = places[table.owner[group]].host
+        at = ring.index(source)
+        for step in range(1, min(count, len(ring) - 1) + 1):
+            target = ring[(at + step) % len(ring)]
+            # Who owns a pinned key of the group has all of it.
+            if target not in hosts:
+                lanes.setdefault((location[source], location[target]), []).append(group)
+    return tuple(Lane(source, target, tuple(groups)) for (source, target), groups in lanes.items())
+
+
+def _hosts_of(table: RoutingTable, places: Mapping[int, Place]) -> list[dict[str, str]]:
+    """Give the hosts that own keys of each group, with their state hosts; nothing where there is only one host."""
+    workers = table.workers()
+    if not places:
+        return []
+    return [
+        {places[one].host: places[one].location or "" for one in workers.get(group, {owner})}
+        for group, owner in enumerate(table.owner)
+    ]
+
+
+def _by_target(lanes: tuple[Lane, ...]) -> dict[str, frozenset[int]]:
+    return {
+        target: frozenset(group for lane in lanes if lane.target == target for group in lane.groups)
+        for target in {lane.target for lane in lanes}
+    }
