@@ -122,7 +122,9 @@ def test_a_value_that_does_not_fit_is_named_with_its_row(own_type: bool) -> None
     odd = pd.DataFrame({"key": [1, 1], "n": [1, "many"], "total": [1.0, 1.0]})
     if own_type:
         odd = odd.astype({"key": "Int64"})
-    with pytest.raises(OutputMismatch, match="output row for key 5001: column 'n' is declared as int64, and got 'many'"):
+    with pytest.raises(
+        OutputMismatch, match="output row for key 5001: column 'n' is declared as int64, and got 'many'"
+    ):
         taken(*good, odd, *good)
 
 
