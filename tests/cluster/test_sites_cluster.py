@@ -26,6 +26,7 @@ def test_what_is_sent_to_a_host_or_a_site_is_worked_on_there(spark, tmp_path):
         3: ({"groups": [0, 1, 2, 3], "to": "mars"}, "live"),
         4: ({"groups": [0, 1, 2, 3, 4], "to": "cloud"}, "live"),
         5: ({"keys": ["s-1", "s-2"], "to": "edge"}, "live"),
+        6: (2, "live"),
     }
     (tmp_path / "changes.json").write_text(json.dumps(wanted))
 
@@ -36,7 +37,7 @@ def test_what_is_sent_to_a_host_or_a_site_is_worked_on_there(spark, tmp_path):
 
     run.check(spark)
     history = json.loads((tmp_path / "history.json").read_text())
-    assert [one["phase"] for one in history] == ["done"] * 3, history
+    assert [one["phase"] for one in history] == ["done"] * 4, history
     refused = (tmp_path / "refused").read_text()
     assert "there is no host or site 'mars'" in refused
     assert f"{edge} (instances " in refused
@@ -60,3 +61,6 @@ def test_what_is_sent_to_a_host_or_a_site_is_worked_on_there(spark, tmp_path):
     assert set(history[2]["keys"]) >= {"s-1"} or set(history[2]["keys"]) >= {"s-2"}
     assert set(pins) == set(history[2]["keys"])
     assert set(pins.values()) == {edge}
+    table, where = at(3)
+    assert table.instances == 2
+    assert set(where) == set(HOSTS), "an instance of each site was to stay"

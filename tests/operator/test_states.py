@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ferryman import Aggregating, Counter, Deque, Graph, List, Map, Operator, Queue, Reducing, Set, Value
-from ferryman.errors import InvalidConfiguration
+from ferryman.errors import InvalidConfiguration, StateMisused
 from ferryman.testing import Crash, Harness
 
 KEYS = st.sampled_from(["a", "b", "c"])
@@ -268,7 +268,7 @@ def test_a_state_that_cannot_merge_says_so() -> None:
         Map(str, int).merge({"a": 1}, {"a": 2})
 
 
-@pytest.mark.parametrize("kind", ["list", "map", "set", "counter", "queue", "value"])
+@pytest.mark.parametrize("kind", ["list", "map", "set", "counter", "queue", "value", "plain"])
 def test_what_is_not_written_again_expires(kind: str) -> None:
     class Fades(Operator):
         list = List(int, ttl=1000)
@@ -277,6 +277,7 @@ def test_what_is_not_written_again_expires(kind: str) -> None:
         counter = Counter(int, ttl=1000)
         queue = Queue(int, int, ttl=1000)
         value = Reducing(int, max, ttl=1000)
+        plain = Value(int, 0, ttl=1000)
         output = "key string, found string"
 
         def process(self, key: Any, row: Any) -> Iterator[Any]:
@@ -287,12 +288,14 @@ def test_what_is_not_written_again_expires(kind: str) -> None:
                 self.counter[row.x] += 1
                 self.queue.push(row.x, row.x)
                 self.value.add(row.x)
+                self.plain = row.x
             found = {
                 "list": [*self.list],
                 "map": [*self.map],
                 "set": [*self.set],
                 "counter": [*self.counter],
                 "queue": [order for order, _ in self.queue],
+                "plain": [self.plain] if self.plain else [],
                 "value": [] if self.value.result is None else [self.value.result],
             }
             yield key, repr(found[kind])
@@ -300,7 +303,7 @@ def test_what_is_not_written_again_expires(kind: str) -> None:
     with Harness(lambda s: s.key_by("key").process(Fades), "key string, x long", now_ms=0, instances=2) as harness:
         assert harness.epoch([("a", 1)]) == [("a", "[1]")]
         harness.now_ms = 600
-        later = "[2]" if kind == "value" else "[1, 2]"
+        later = "[2]" if kind in ("value", "plain") else "[1, 2]"
         assert harness.epoch([("a", 2)]) == [("a", later)]
         harness.now_ms = 1100
         assert harness.epoch([("a", 0)]) == [("a", "[2]")]
@@ -310,3 +313,74 @@ def test_what_is_not_written_again_expires(kind: str) -> None:
         harness.tick(5000)
         tables = harness.checkpoint.job_card().tables
         assert {name: harness.state(name) for name in tables} == {name: [] for name in tables}
+
+
+def test_a_value_with_a_ttl_lives_on_when_it_is_set_to_what_it_is() -> None:
+    class Pulse(Operator):
+        beat = Value(int, 0, ttl=1000)
+        n = Value(int, 0)
+        output = "key string, beat long, n long"
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            self.n += 1
+            if row.x >= 0:
+                self.beat = row.x
+            yield key, self.beat, self.n
+
+    with Harness(lambda s: s.key_by("key").process(Pulse), "key string, x long", now_ms=0) as harness:
+        assert harness.epoch([("a", 7)]) == [("a", 7, 1)]
+        harness.now_ms = 900
+        assert harness.epoch([("a", 7)]) == [("a", 7, 2)]
+        harness.now_ms = 1800
+        assert harness.epoch([("a", -1)]) == [("a", 7, 3)]
+        harness.now_ms = 1900
+        assert harness.epoch([("a", -1)]) == [("a", 0, 4)], "it was set for the last time at 900"
+
+
+def test_a_value_with_a_ttl_that_is_changed_in_place_is_an_error() -> None:
+    class Grows(Operator):
+        some = Value(list[int], [], ttl=1000)
+        output = "key string, n long"
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            if row.x:
+                self.some = [*self.some, row.x]
+            else:
+                self.some.append(1)
+            yield key, len(self.some)
+
+    with Harness(lambda s: s.key_by("key").process(Grows), "key string, x long", now_ms=0) as harness:
+        assert harness.epoch([("a", 1), ("a", 2)]) == [("a", 1), ("a", 2)]
+        with pytest.raises(StateMisused, match="key 'a', state 'some': a value that was read was changed in place"):
+            harness.epoch([("a", 0)])
+
+
+def test_a_value_with_a_ttl_cannot_have_an_alias() -> None:
+    with pytest.raises(InvalidConfiguration, match="alias='old': a value with a ttl cannot be renamed"):
+        Value(int, 0, alias="old", ttl=1000)
+
+
+@pytest.mark.parametrize("kind", ["list", "map", "value"])
+def test_a_value_changed_in_place_is_an_error_even_if_it_is_read_again(kind: str) -> None:
+    class Changes(Operator):
+        list = List(dict[str, int])
+        map = Map(str, dict[str, int])
+        value = Value(dict[str, int], {}, ttl=1000)
+        output = "key string, n long"
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            if row.x:
+                self.list.append({"a": 1})
+                self.map["one"] = {"a": 1}
+                self.value = {"a": 1}
+            else:
+                self.read()["a"] = 2
+            yield key, self.read()["a"]
+
+        def read(self) -> Any:
+            return {"list": lambda: self.list[0], "map": lambda: self.map["one"], "value": lambda: self.value}[kind]()
+
+    with Harness(lambda s: s.key_by("key").process(Changes), "key string, x long", now_ms=0) as harness:
+        assert harness.epoch([("a", 1)]) == [("a", 1)]
+        with pytest.raises(StateMisused, match=f"key 'a', state '{kind}': a value that was read was changed in place"):
+            harness.epoch([("a", 0)])

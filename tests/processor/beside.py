@@ -71,4 +71,11 @@ class Beside:
 
 
 def same(one: Rows, other: Rows) -> None:
-    assert sorted(one, key=repr) == sorted(other, key=repr)
+    mine, theirs = sorted(one, key=repr), sorted(other, key=repr)
+    assert mine == theirs, _differences(mine, theirs)
+
+
+def _differences(mine: Rows, theirs: Rows) -> str:
+    sides = (("only Ferryman", mine, theirs), ("only Spark", theirs, mine))
+    lines = [f"{side}: {row!r}" for side, rows, others in sides for row in rows if row not in others]
+    return "\n".join(lines) or f"{len(mine)} and {len(theirs)} rows"

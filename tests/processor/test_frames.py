@@ -20,8 +20,12 @@ EMPTY = np.empty(0, np.int64)
 GIVEN = Given("op", 3, SCHEMA.empty_table(), EMPTY, [], np.empty(0, np.bool_), SCHEMA.empty_table())
 
 
+def whose(number: int) -> str:
+    return f"for key {number} "
+
+
 def taken(*frames: Any, schema: pa.Schema = SCHEMA, timezone: str = "UTC") -> list[tuple[Any, ...]]:
-    made = Frames(schema, GIVEN, timezone)
+    made = Frames(schema, GIVEN, timezone, whose)
     made.extend(frames)
     table = made.table()
     assert table.schema == schema
@@ -49,7 +53,7 @@ def test_a_frame_that_is_used_again_gives_what_it_held_each_time() -> None:
                 one.loc[0, "n"] = i
                 yield one
 
-    made = Frames(SCHEMA, GIVEN, "UTC")
+    made = Frames(SCHEMA, GIVEN, "UTC", whose)
     made.extend(again())
     assert made.table().column("n").to_pylist() == [0, 1, 2, 0, 1, 2]
 
@@ -118,7 +122,9 @@ def test_a_value_that_does_not_fit_is_named_with_its_row(own_type: bool) -> None
     odd = pd.DataFrame({"key": [1, 1], "n": [1, "many"], "total": [1.0, 1.0]})
     if own_type:
         odd = odd.astype({"key": "Int64"})
-    with pytest.raises(OutputMismatch, match="output row 5001: column 'n' is declared as int64, and got 'many'"):
+    with pytest.raises(
+        OutputMismatch, match="output row for key 5001: column 'n' is declared as int64, and got 'many'"
+    ):
         taken(*good, odd, *good)
 
 

@@ -74,8 +74,18 @@ ROW_BY_ROW = {
     ),
     RaisesAtTheEnd: (OperatorFailed, "raised KeyError: 'nothing there' for key 's-2' in epoch 2", "Fix the operator"),
     NotARow: (OperatorFailed, "raised TypeError: 'int' object is not iterable for key 's-2' in epoch 2", "Fix the"),
-    TooFewValues: (OutputMismatch, r"epoch 2: it gave the row \('s-2', 4\)", "3 declared columns", "Give tuples"),
-    WrongNames: (OutputMismatch, "epoch 2: it gave the row .*'digets'", r"\(key, n, digest\)", "dicts with"),
+    TooFewValues: (
+        OutputMismatch,
+        r"epoch 2: for key 's-2' it gave the row \('s-2', 4\)",
+        "3 declared columns",
+        "Give tuples",
+    ),
+    WrongNames: (
+        OutputMismatch,
+        "epoch 2: for key 's-2' it gave the row .*'digets'",
+        r"\(key, n, digest\)",
+        "dicts with",
+    ),
     WrongType: (OutputMismatch, "epoch 2, row .*'many'", "'digest' is declared as int64", "Give a value of that type"),
     StateOfAnotherType: (
         OutputMismatch,
@@ -120,7 +130,9 @@ def test_what_only_looks_like_a_row_is_not_taken_for_one(spark, tmp_path, operat
     def words(operator):
         return job.stream().key_by("key").process(operator, name="Words")
 
-    job.fails(OutputMismatch, f"operator 'Words', epoch 2: it gave the row {shown}", stream=words(operator))
+    job.fails(
+        OutputMismatch, f"operator 'Words', epoch 2: for key 's-2' it gave the row {shown}", stream=words(operator)
+    )
 
     job.run(words(Words))
     assert len(job.sink.rows()) == 24

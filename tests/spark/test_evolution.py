@@ -19,7 +19,7 @@ from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot
 from ferryman._log.verify import verify
 from ferryman._state.evolve import Evolution, fit_array, widens
-from ferryman.errors import StateSchemaChanged
+from ferryman.errors import OperatorFailed, StateSchemaChanged
 
 
 class First(Operator):
@@ -85,6 +85,26 @@ def test_a_state_gains_widens_renames_and_drops(spark: Any, tmp_path: Path, fold
     assert verify(log).faults == ()
     with pytest.raises(StateSchemaChanged, match="'total' of 'Counts' was given up by an earlier start"):
         beside.on_ferryman(of(First))
+
+
+class Failing(Second):
+    def process(self, key: Any, row: Any) -> Iterator[Any]:
+        raise RuntimeError("not ready yet")
+
+
+def test_a_new_declaration_that_fails_in_its_first_epoch_leaves_the_old_one_in_force(
+    spark: Any, tmp_path: Path
+) -> None:
+    beside = Beside(spark, tmp_path, "sensor string, value long")
+    beside.give([("a", 1)])
+    beside.on_ferryman(of(First))
+    beside.give([("a", 5)])
+
+    with pytest.raises(OperatorFailed, match="not ready yet"):
+        beside.on_ferryman(of(Failing))
+
+    assert beside.on_ferryman(of(First)) == [("a", "2 6")]
+    assert verify(Checkpoint(LocalDirectory(tmp_path / "ferried"))).faults == ()
 
 
 class Kept(StatefulProcessor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,12 @@ from ferryman import Ferry, Operator, Site, Value, sinks, sources
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._log.fold import rebuild
+from ferryman._migrate.machine import Migration, Plan
+from ferryman._migrate.strategies import STRATEGIES
+from ferryman._model.records import RoutingTable
+from ferryman._routing.planning import relabelled, rescaled
+from ferryman._routing.sites import Places
+from ferryman._spark.change import Reconfiguration
 from ferryman._spark.home import host
 from ferryman._spark.weight import StateWeight, grown
 from ferryman._state.store.contract import DELETED, HASH
@@ -145,6 +152,27 @@ def test_state_grows_by_what_is_new_and_shrinks_by_what_goes():
     entries = delta([5, 9], [False, False])
     assert grown({"t.list": entries}, "t", there[:0], 4) == {1: entries.nbytes}
     assert grown({"t": delta([0, 1], [False, False])}, "t", there[[0, 2]], 4) == {}
+
+
+def test_a_rescale_is_planned_anew_when_the_hosts_of_its_instances_are_known():
+    before, sites = RoutingTable(3, 2, (0,) * 6 + (1,) * 6), (Site("cloud", "c*"), Site("edge", "e*", 9))
+
+    def choose(table, places):
+        return rescaled(table, 4, None, places.with_instances(4))
+
+    # A guess would have been one new instance on each host; both are in the cloud, and are numbered before the others.
+    plan = Plan(before, choose(before, Places(("c1", "e1"), sites)), STRATEGIES["live"], ())
+    change = Reconfiguration(
+        "rescale", None, "live", 0, Migration.of(plan), threading.Condition(), lambda why: None, choose
+    )
+    were, are = ["c1", "e1"], ["c2", "c3", "c1", "e1"]
+    after = relabelled(change.chosen(plan, were, are, sites), were, are)
+
+    assert [after.owner.count(one) for one in range(4)] == [3, 3, 3, 3]
+    left = [group for group in range(6, 12) if are[after.owner[group]] != "e1"]
+    assert len(left) == 3, "only what is too much for the edge leaves it"
+    assert all(are[after.owner[group]].startswith("c") for group in range(6))
+    assert change.chosen(plan, were, are, ()) is plan.after
 
 
 def test_all_that_is_wrong_with_sites_is_reported_with_the_rest(spark, tmp_path):

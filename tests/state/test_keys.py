@@ -175,3 +175,25 @@ def test_kernels_work_where_no_cache_can_be_written(tmp_path: Path) -> None:
     env.pop("NUMBA_CACHE_DIR", None)
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[0, 1, 0]", done.stderr
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_null_is_a_key_of_its_own_where_nulls_are_values(name: str) -> None:
+    dtype, values = COLUMNS[name]
+    array = pa.array([values[0], None, values[1], None, *values[2:]], dtype)
+    schema = KeySchema(pa.schema([("k", dtype), ("n", pa.int32())]), nulls=True)
+    numbers = pa.array([1, None, None, None, 1], pa.int32())
+    keys = Keys.of(schema, np.zeros(len(array), np.int64), [array, numbers])
+    assert keys.columns() == [array, numbers]
+    assert keys.raw(1) == keys.raw(3)
+    assert len({keys.raw(one) for one in range(len(array))}) == len(
+        set(zip(array.to_pylist(), numbers.to_pylist(), strict=True))
+    )
+    assert distinct(keys)[0][1] == distinct(keys)[0][3]
+    # What no value is stands first, and a zero or an empty text is something else.
+    empty = {"string": "", "large_string": "", "binary": b"", "large_binary": b"", "bool": False}.get(name)
+    if empty is not None:
+        two = Keys.of(
+            KeySchema(pa.schema([("k", dtype)]), nulls=True), np.zeros(2, np.int64), [pa.array([None, empty], dtype)]
+        )
+        assert two.raw(0) < two.raw(1)

@@ -81,13 +81,13 @@ class Keyed(StatefulProcessor):
             before = self.at.getValue((when, 0.1))
             self.at.updateValue((when, 0.1), [before.n + 1 if before else 1])
         self.one.update([5, "x"])
-        yield Row(key=key[0], found=f"{[value.n for value in self.at.values()]} {self.one.get().note}")
+        yield Row(key=key[0], found=f"{[value[0] for value in self.at.values()]} {self.one.get()[1]}")
 
     def close(self) -> None:
         pass
 
 
-def test_keys_are_compared_as_they_are_stored_and_values_have_names() -> None:
+def test_keys_are_compared_as_they_are_stored_and_values_of_maps_have_names() -> None:
     def build(stream: Any) -> Any:
         return stream.groupBy("key").transformWithState(Keyed(), "key string, found string", "Update", "None")
 
@@ -95,16 +95,28 @@ def test_keys_are_compared_as_they_are_stored_and_values_have_names() -> None:
         assert [harness.epoch([("a", ""), ("a", "")]) for _ in range(3)][-1] == [("a", "[6] x")]
 
 
-def test_a_state_called_like_the_key_is_refused_clearly() -> None:
-    class Clash(Nested):
+@pytest.mark.parametrize("name", ["key", "my-state", "my state", "_hidden", "1st", "a.b", "größe"])
+def test_a_state_may_have_any_name_that_spark_takes(name: str) -> None:
+    class Named(StatefulProcessor):
         def init(self, handle: Any) -> None:
-            self.xs = handle.getValueState("key", "n long")
+            self.seen = handle.getValueState(name, "n long")
+            self.all = handle.getListState(f"{name}s", "x string")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+            self.all.appendList([(row.x,) for row in rows])
+            self.seen.update(((self.seen.get() or (0,))[0] + 1,))
+            yield Row(key=key[0], found=f"{self.seen.get()} {[one for (one,) in self.all.get()]}")
+
+        def close(self) -> None:
+            pass
 
     def build(stream: Any) -> Any:
-        return stream.groupBy("key").transformWithState(Clash(), "key string, found string", "Update", "None")
+        return stream.groupBy("key").transformWithState(Named(), "key string, found string", "Update", "None")
 
-    with pytest.raises(InvalidConfiguration, match="keeps state called 'key', which is the name of a key column"):
-        Harness(build, INPUT)
+    with Harness(build, INPUT) as harness:
+        harness.epoch([("a", "x")])
+        harness.restart()
+        assert harness.epoch([("a", "y")]) == [("a", "(2,) ['x', 'y']")]
 
 
 def test_pandas_frames_have_times_without_a_zone_and_dicts() -> None:

@@ -169,7 +169,7 @@ def _cell(value: float | str | None) -> str:
 def _figures(result: dict[str, Any]) -> Table:
     table = Table.grid(padding=(0, 2))
     rows = {
-        "epochs": f"{result['epochs']} committed, {result['snapshots']} snapshots",
+        "epochs": f"{result['epochs']} committed, {result['snapshots']} snapshot{'s' * (result['snapshots'] != 1)}",
         "state": f"{result['state']['keys']:,} keys, {_size(result['state']['bytes'])}; "
         f"the checkpoint on disk {_size(result['state']['checkpoint_bytes'])}",
     }

@@ -64,13 +64,29 @@ def decode_schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def card_of(operator: str, key: KeySchema, state: pa.Schema, evolution: Evolution | None = None) -> TableCard:
-    """Describe a table's columns."""
+def card_of(
+    operator: str,
+    key: KeySchema,
+    state: pa.Schema,
+    evolution: Evolution | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> TableCard:
+    """Describe a table."""
     names = [tuple((field.name, str(field.type)) for field in schema) for schema in (key.fields, state)]
     evolution = evolution or Evolution()
     aliases = {name: tuple(one) for name, one in evolution.aliases.items()}
     schema = encode_schema(pa.schema([*key.fields, *state]))
-    return TableCard(operator, names[0], names[1], schema, key.entries, _packed(evolution), aliases)
+    return TableCard(
+        operator,
+        names[0],
+        names[1],
+        schema,
+        key.entries,
+        _packed(evolution),
+        aliases,
+        nulls=key.nulls,
+        settings=settings or {},
+    )
 
 
 def with_evolution(card: TableCard, evolution: Evolution) -> TableCard:
@@ -91,7 +107,7 @@ def _packed(evolution: Evolution) -> str:
 def schemas_of(card: TableCard) -> tuple[KeySchema, pa.Schema]:
     """Give back the key and state schemas of a table's card."""
     fields = list(decode_schema(card.schema))
-    return KeySchema(pa.schema(fields[: len(card.key)]), card.entries), pa.schema(fields[len(card.key) :])
+    return KeySchema(pa.schema(fields[: len(card.key)]), card.entries, card.nulls), pa.schema(fields[len(card.key) :])
 
 
 def evolution_of(card: TableCard) -> Evolution:

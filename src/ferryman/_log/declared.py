@@ -13,6 +13,9 @@ from ferryman._model.records import JobCard, TableCard
 from ferryman._state.evolve import unfit
 from ferryman._state.tables import DUE_TIME
 
+# An operator that cannot be called any more gives its calls up.
+_TIMERS = "_timers"
+
 
 def evolved(
     card: JobCard,
@@ -69,6 +72,7 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
     (old_key, before), (key, after) = schemas_of(old), schemas_of(mine)
     whole = evolution_of(mine).after(evolution_of(old), before.names)
     mine = with_evolution(mine, whole)
+    _refuse_settings(old, mine, gone, where)
     if same_columns(old, mine):
         return replace(mine, earlier=old.earlier)
     if fixed:
@@ -79,7 +83,9 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
         )
     _refuse_given_up(name, old, before, after, where)
     lines = _key_lines(old, mine) if not old_key.fields.equals(key.fields) else []
-    lines += [f"  state {one!r}: {was} -> {now}" for one, was, now in unfit(before, after, mine.aliases, gone)]
+    lines += [
+        f"  state {one!r}: {was} -> {now}" for one, was, now in unfit(before, after, mine.aliases, (*gone, _TIMERS))
+    ]
     if lines:
         listed = "\n".join(lines)
         raise StateSchemaChanged(
@@ -89,6 +95,23 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
             "new checkpoint."
         )
     return replace(mine, earlier=tuple(dict.fromkeys((*old.earlier, old.schema))))
+
+
+def _refuse_settings(old: TableCard, mine: TableCard, gone: Sequence[str], where: str) -> None:
+    """Refuse what would be read otherwise than it was written, though the columns are the same."""
+    lines = [
+        f"  {one}: {was} -> {mine.settings[one]}"
+        for one, was in old.settings.items()
+        if one in mine.settings and mine.settings[one] != was and one not in gone
+    ]
+    if lines:
+        listed = "\n".join(lines)
+        raise StateSchemaChanged(
+            f"operator {mine.operator!r} does not fit its state in {where}:\n{listed}\n"
+            "What is kept was made under the old declaration and would give wrong results under the new one. Put it "
+            "back, or declare a new state under another name and give the old one up (dropped = (...)), or start on a "
+            "new checkpoint."
+        )
 
 
 def _refuse_given_up(name: str, old: TableCard, before: pa.Schema, after: pa.Schema, where: str) -> None:

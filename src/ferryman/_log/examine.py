@@ -149,7 +149,7 @@ def _examine_rows(
         wrong = [each.name for each in schema if each.name not in found.names or found.field(each.name) != each]
         extra = [name for name in found.names if name not in schema.names]
         raise Unsound(f"does not fit the job's card: columns {', '.join(wrong + extra) or 'in another order'}")
-    for name in (HASH, DELETED, *columns.key.fields.names):
+    for name in (HASH, DELETED, *(() if columns.key.nulls else columns.key.fields.names)):
         if name in found.names and rows.column(name).null_count:
             raise Unsound(f"has rows without a value in {name}")
     keys = keys_of(rows.combine_chunks(), columns.key)

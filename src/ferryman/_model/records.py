@@ -277,6 +277,8 @@ class TableCard:
     ----------
     entries
         Whether a key has several rows.
+    nulls
+        Whether a null in a key is a value like any other.
     defaults
         What columns have in files that were written before they were declared: base64 of an Arrow IPC stream with one
         row; empty for nulls.
@@ -286,6 +288,9 @@ class TableCard:
         The schemas that files of earlier declarations may have.
     dropped
         Whether the operator does not declare it any more.
+    settings
+        What of the declaration the columns do not show, and what is kept depends on: the size of a sketch, the
+        clock that timers go by.
     """
 
     operator: str
@@ -297,6 +302,8 @@ class TableCard:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     earlier: tuple[str, ...] = ()
     dropped: bool = False
+    nulls: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> TableCard:
@@ -312,6 +319,8 @@ class TableCard:
             {name: tuple(names) for name, names in raw["aliases"].items()},
             tuple(raw["earlier"]),
             raw["dropped"],
+            raw.get("nulls", False),
+            raw.get("settings", {}),
         )
 
 

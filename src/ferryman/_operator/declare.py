@@ -65,6 +65,11 @@ class Declared:
         return pa.schema([pa.field(name, value.type) for name, value in cls.values().items()])
 
     @classmethod
+    def _settings(cls) -> dict[str, str]:
+        """Say what of the declaration the columns of the state do not show, and what is kept depends on."""
+        return {name: text for name, one in cls.states().items() if (text := one.settings())}
+
+    @classmethod
     def evolution(cls) -> Evolution:
         """Say how state is read that was written under an earlier declaration."""
         values = cls.values()

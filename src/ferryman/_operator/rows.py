@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ferryman._model.errors import OperatorFailed, OutputMismatch, StateMisused
 from ferryman._operator.declare import Operator
-from ferryman._operator.run import Given, Made, Misfit, key_values, to_column, to_list
+from ferryman._operator.run import Given, Made, Misfit, Whose, key_values, to_column, to_list, whose
 from ferryman._operator.sides import Aside
 from ferryman._operator.value import Value
 from ferryman._state.aggregates.kernels import frozen, group
@@ -48,6 +48,7 @@ class RowRunner:
         present = given.present.tolist()
         rows, counts = rows_by_key(given, self.input)
         made: list[Any] = []
+        ends: list[int] = []
         after: list[tuple[Any, ...]] = []
         changed: list[int] = []
         deleted: list[bool] = []
@@ -80,6 +81,7 @@ class RowRunner:
                     some = finish(key)
                     if some is not None:
                         add(some)
+                ends.append(len(made))
                 now = tuple([own[name] for name in names])
                 gone = bool(own.pop("_cleared", False)) and now == tuple(value.default for value in declared)
                 if gone or not (comparable and seen and now == values):
@@ -103,8 +105,9 @@ class RowRunner:
         except Misfit as misfit:
             raise misfit.named(given.operator, given.epoch, f"key {keys[changed[misfit.position]]!r}") from misfit
         positions = np.array(changed, dtype=np.int64)
-        rows_made, aside = parted(given, made, self.sides)
-        output = output_rows(given, rows_made, self.output)
+        find = whose(made, ends, keys)
+        rows_made, aside = parted(given, made, self.sides, find)
+        output = output_rows(given, rows_made, self.output, find)
         return Made(output, state, positions, np.array(deleted, dtype=bool), {}, aside)
 
 
@@ -129,7 +132,9 @@ def refuse_undeclared(given: Given, names: set[str]) -> None:
         )
 
 
-def parted(given: Given, made: list[Any], sides: Mapping[str, pa.Schema]) -> tuple[list[Any], dict[str, pa.Table]]:
+def parted(
+    given: Given, made: list[Any], sides: Mapping[str, pa.Schema], find: Whose
+) -> tuple[list[Any], dict[str, pa.Table]]:
     """Part the rows an operator gave into its own and those of its sides."""
     if not sides:
         return made, {}
@@ -139,11 +144,12 @@ def parted(given: Given, made: list[Any], sides: Mapping[str, pa.Schema]) -> tup
         if isinstance(row, Aside):
             if row.name not in aside:
                 raise OutputMismatch(
-                    f"operator {given.operator!r}, epoch {given.epoch}: it gave a row to the side {row.name!r}, and "
-                    f"declares {', '.join(sides)}. Declare it in `sides`. The epoch was not committed."
+                    f"operator {given.operator!r}, epoch {given.epoch}: {find(row)}it gave a row to the side "
+                    f"{row.name!r}, and declares {', '.join(sides)}. Declare it in `sides`. The epoch was not "
+                    "committed."
                 )
             aside[row.name].append(row.row)
-    return own, {name: output_rows(given, rows, sides[name]) for name, rows in aside.items()}
+    return own, {name: output_rows(given, rows, sides[name], find) for name, rows in aside.items()}
 
 
 def value_columns(declared: Sequence[Value[Any]], values: list[tuple[Any, ...]]) -> list[pa.Array]:
@@ -155,7 +161,7 @@ def value_columns(declared: Sequence[Value[Any]], values: list[tuple[Any, ...]])
     ]
 
 
-def output_rows(given: Given, made: list[Any], schema: pa.Schema) -> pa.Table:
+def output_rows(given: Given, made: list[Any], schema: pa.Schema, find: Whose) -> pa.Table:
     """Make a table of the rows an operator gave, tuples or dicts."""
     if not made:
         return schema.empty_table()
@@ -173,14 +179,15 @@ def output_rows(given: Given, made: list[Any], schema: pa.Schema) -> pa.Table:
         kind = dict if isinstance(made[0], dict) else (tuple, list)
         wrong = next((row for row in made if not (isinstance(row, kind) and _fits(row, names))), made[0])
         raise OutputMismatch(
-            f"operator {given.operator!r}, epoch {given.epoch}: it gave the row {wrong!r}, which does not have the "
-            f"{len(names)} declared columns ({', '.join(names)}). Give tuples in that order, or dicts with those "
-            "names, and not both. The epoch was not committed."
+            f"operator {given.operator!r}, epoch {given.epoch}: {find(wrong)}it gave the row {wrong!r}, which does "
+            f"not have the {len(names)} declared columns ({', '.join(names)}). Give tuples in that order, or dicts "
+            "with those names, and not both. The epoch was not committed."
         ) from error
     try:
         arrays = [to_column(column, field, "output column") for column, field in zip(columns, schema, strict=True)]
     except Misfit as misfit:
-        raise misfit.named(given.operator, given.epoch, f"row {made[misfit.position]!r}") from misfit
+        row = made[misfit.position]
+        raise misfit.named(given.operator, given.epoch, f"row {row!r} {find(row)}".rstrip()) from misfit
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +14,9 @@ import pyarrow as pa
 
 from ferryman._model.errors import OutputMismatch
 from ferryman._state.tables import Changes, Entries, Parts
+
+# From a row that an operator gave to "for key ... ".
+Whose = Callable[[Any], str]
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,17 @@ class Made:
     deleted: npt.NDArray[np.bool_] | None = None
     changes: Mapping[str, Changes | Parts] = field(default_factory=dict)
     sides: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
+def whose(made: Sequence[Any], ends: Sequence[int], keys: Sequence[Any]) -> Whose:
+    """Tell, when a row does not fit, for which key it was given: by how many rows there were after each key."""
+
+    def find(row: Any) -> str:
+        place = next((n for n, one in enumerate(made) if one is row or getattr(one, "row", None) is row), None)
+        number = len(ends) if place is None else bisect_right(ends, place)
+        return f"for key {keys[number]!r} " if number < len(ends) else ""
+
+    return find
 
 
 class Runner(Protocol):

@@ -20,7 +20,7 @@ from ferryman._operator.cells import Variables
 from ferryman._operator.cells.declare import VALUE
 from ferryman._operator.declare import Operator
 from ferryman._operator.rows import output_rows, parted, refuse_undeclared, rows_by_key, value_columns
-from ferryman._operator.run import Given, Made, Misfit, key_values, to_list
+from ferryman._operator.run import Given, Made, Misfit, key_values, to_list, whose
 from ferryman._operator.states import PerInstance
 from ferryman._operator.views import HeldView, TaskView
 from ferryman._operator.windows import WindowView
@@ -88,6 +88,7 @@ class _Task:
         before = [value.load(to_list(given.state.column(value.name))) for value in self._values]
         self._now: list[tuple[Any, ...]] = list(zip(*before, strict=True)) if before else [()] * len(given.present)
         self._out: list[Any] = []
+        self._ends: list[tuple[int, int]] = []
 
     def all(self) -> None:
         """Make all calls."""
@@ -176,6 +177,7 @@ class _Task:
         self._before = values if seen else None
 
     def _end(self, user: Operator, position: int) -> None:
+        self._ends.append((len(self._out), position))
         own = user.__dict__
         now = tuple(own[name] for name in self._runner.values)
         cleared = bool(own.pop("_cleared", False))
@@ -227,8 +229,9 @@ class _Task:
         except Misfit as misfit:
             misfit.position = changed[misfit.position]
             raise
-        own, aside = parted(self._given, self._out, self._runner.sides)
-        output = output_rows(self._given, own, self._runner.output)
+        find = whose(self._out, [end for end, _ in self._ends], [self.keys[position] for _, position in self._ends])
+        own, aside = parted(self._given, self._out, self._runner.sides, find)
+        output = output_rows(self._given, own, self._runner.output, find)
         named = dict(zip(self._runner.values, values, strict=True))
         made = self._variables.made(output, named, self._runner.state)
         return replace(made, sides=aside, changes={**made.changes, **self._parts_made})

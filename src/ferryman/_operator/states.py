@@ -54,6 +54,14 @@ class State:
         """Give what `process` sees of it."""
         raise NotImplementedError
 
+    def settings(self) -> str:
+        """Say how it is declared, if what is kept depends on more of that than its type; else nothing."""
+        return ""
+
+    def _parameters(self) -> str:
+        plain = {name: one for name, one in vars(self).items() if isinstance(one, (int, float)) and name != "ttl"}
+        return f"{type(self).__name__}({', '.join(f'{name}={one!r}' for name, one in plain.items())})"
+
     def merge(self, one: Any, other: Any) -> Any:
         """Merge what two instances kept of one key, given as plain Python values."""
         raise InvalidConfiguration(

@@ -38,6 +38,9 @@ class Synopsis(State):
     def view(self, cell: Any) -> HeldView:
         return HeldView(cell, self)
 
+    def settings(self) -> str:
+        return self._parameters()
+
     def record(self) -> Record:
         """Give the fields that are kept: the synopsis' own bytes."""
         return record(sketch=bytes)

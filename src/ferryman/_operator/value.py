@@ -24,6 +24,8 @@ class Value(Generic[T]):
         declared has it too.
     alias
         The name that the value had before.
+    ttl
+        After how many milliseconds a value that was not set again is the default again; None for never.
 
     A dict, a set or a dataclass comes back as such, at any depth.
 
@@ -40,11 +42,22 @@ class Value(Generic[T]):
     DataType(int64)
     """
 
+    def __new__(
+        cls, kind: Any = None, default: Any = None, *, alias: str | None = None, ttl: int | None = None
+    ) -> Value[T]:
+        """Give one that is an attribute and no more; or, with a time to live, one that notices when it is set."""
+        if ttl is None:
+            return super().__new__(cls)
+        # Only here: it is built on all that other states are built on, which are built on this.
+        from ferryman._operator.timed import TimedValue
+
+        return TimedValue(kind, default, alias, ttl)  # type: ignore[return-value]
+
     @overload
-    def __init__(self, kind: type[T], default: T, *, alias: str | None = None) -> None: ...
+    def __init__(self, kind: type[T], default: T, *, alias: str | None = None, ttl: int | None = None) -> None: ...
     @overload
-    def __init__(self, kind: Any, default: Any = None, *, alias: str | None = None) -> None: ...
-    def __init__(self, kind: Any, default: Any = None, *, alias: str | None = None) -> None:
+    def __init__(self, kind: Any, default: Any = None, *, alias: str | None = None, ttl: int | None = None) -> None: ...
+    def __init__(self, kind: Any, default: Any = None, *, alias: str | None = None, ttl: int | None = None) -> None:
         self.type = arrow_type(kind)
         self.kind = kind
         self.default = default

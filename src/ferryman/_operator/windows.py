@@ -45,6 +45,9 @@ class Window(State):
     def variable(self) -> Variable:
         return MapVariable(self.name, record(kept=self.accumulator.type), None, record(start=int, end=int))
 
+    def settings(self) -> str:
+        return self._parameters()
+
     def view(self, cell: Any) -> WindowView:
         return WindowView(cell, self)
 

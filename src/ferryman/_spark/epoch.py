@@ -79,6 +79,7 @@ class EpochRunner:
         self.checkpoint = checkpoint
         self.latest = checkpoint.latest()
         self._card = card
+        self._card_written = checkpoint.card() == card
         self._planner = planner
         self._outputs = outputs
         self._labels = _labels(outputs)
@@ -99,6 +100,7 @@ class EpochRunner:
             replicas=replicas,
             sites=sites,
         )
+        self.changes.hosts.keep_card = self._keep_card
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,
@@ -147,6 +149,12 @@ class EpochRunner:
     def _due(self, *, by_watermark: bool) -> list[int | None]:
         times = {name: node.stream.spec.time for name, node in self._planner.nodes.items()}
         return [one for name, one in self._next_due.items() if times[name].by_watermark == by_watermark]
+
+    def _keep_card(self) -> None:
+        """Write the job's card, if it was declared anew: from the first epoch on, files are what only it describes."""
+        if not self._card_written:
+            self.checkpoint.create(self._card)
+            self._card_written = True
 
     def recommit(self) -> None:
         """Tell the sinks where the job stands, and again of its newest epoch: that may not have reached them."""
@@ -215,6 +223,7 @@ class EpochRunner:
             self._waiting(receipts),
         )
         reach("before-manifest")
+        self._keep_card()
         self.checkpoint.commit(manifest)
         committed_ms = time.time_ns() // 1_000_000
         self.latest = manifest

@@ -180,7 +180,10 @@ class KeyedStream:
                 f"operator {label!r} declares state {taken[0]!r} and gets a broadcast state of that name. Rename one."
             )
         tables += tuple(one.table(label, name, to_arrow(one.stream.schema)) for name, one in broadcasts.items())
-        first = replace(tables[0], evolution=operator.evolution())
+        settings = operator._settings()
+        if due is not None:
+            settings["by_event_time"] = str(operator.by_event_time)
+        first = replace(tables[0], evolution=operator.evolution(), settings=settings)
         arrow, inputs = to_arrow(output), self.parent.schema
         runner = StatefulRunner(
             operator,

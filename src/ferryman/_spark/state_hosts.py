@@ -40,6 +40,8 @@ class StateHosts:
 
     def __init__(self, checkpoint: str, run_id: str, home: str | None, tls: str | None) -> None:
         self.find = FindHost(checkpoint, run_id, home, secrets.token_hex(16), tls)
+        # Called before hosts are started: they go by the job's card.
+        self.keep_card: Callable[[], None] = lambda: None
         self._seen: set[str] = set()
         # Hosts where one was started that has not yet been seen.
         self._coming: set[str] = set()
@@ -66,6 +68,7 @@ class StateHosts:
         deadline = time.monotonic() + PATIENCE_S
         if self._closed:
             raise PeerFailed(f"{self._closed}; no state hosts are started any more")
+        self.keep_card()
         while True:
             found = [self._located(planner) for planner in planners]
             locations = [place.location for places in found for place in places.values()]

@@ -372,7 +372,7 @@ def _with_due(
     until = _until(spec, control)
     if spec.time.due is None or until is None:
         return keys, None
-    rows = due(opened[spec.time.due], share.kept, until)
+    rows = due(opened[spec.time.due], share.kept, until, nulls=spec.key.nulls)
     if len(share.shared):
         rows = rows.filter(pa.array(share.owns(rows.column(HASH).to_numpy())))
     if not rows.num_rows:
@@ -398,7 +398,7 @@ def _next_due(
     """Find when something is due next: then, or a little later if it was taken back, an epoch has to come."""
     if spec.time.due is None:
         return None
-    times = [first_due(opened[spec.time.due], mine, until)]
+    times = [first_due(opened[spec.time.due], mine, until, nulls=spec.key.nulls)]
     changes = made.changes.get(spec.time.due)
     if isinstance(changes, Changes):
         times += changes.subkey[DUE_TIME].filter(pa.array(~changes.deleted)).to_pylist()
@@ -462,10 +462,10 @@ def _in_order(spec: OperatorSpec, control: Control, instance: int, batches: list
 
 
 def key_columns(spec: OperatorSpec, epoch: int, rows: pa.Table) -> list[pa.ChunkedArray]:
-    """Take the key columns out of rows; a null among them is an error."""
+    """Take the key columns out of rows; a null among them is an error, unless it is a key of its own."""
     columns = [rows.column(name) for name in spec.key.fields.names]
     for name, column in zip(spec.key.fields.names, columns, strict=True):
-        if column.null_count:
+        if column.null_count and not spec.key.nulls:
             bad = rows.filter(column.is_null()).slice(0, 1).drop_columns([HASH]).to_pylist()[0]
             raise NullKey(
                 f"operator {spec.name!r}, epoch {epoch}: {column.null_count} rows have no value in the key "

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ferryman._model.errors import NullKey, UnhashableKey
 from ferryman._state import kernels
@@ -55,10 +56,13 @@ class KeySchema:
         The key's columns, in order. `UnhashableKey` lists every column that cannot be part of a key.
     entries
         Whether a key has several rows, told apart by columns that Spark's hash does not cover.
+    nulls
+        Whether a null is a value like any other. Each column then has a byte in front that says whether it is there.
     """
 
     fields: pa.Schema
     entries: bool = False
+    nulls: bool = False
     kind: Literal["word", "bytes"] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,7 +78,7 @@ class KeySchema:
                 f"Cannot use {', '.join(wrong)} as a key: such values have no single canonical form. "
                 "Use booleans, signed integers, floats, decimals, dates, timestamps, strings or binary."
             )
-        narrow = not self.entries and len(self.fields) == 1 and _is_narrow(self.fields.types[0])
+        narrow = not (self.entries or self.nulls) and len(self.fields) == 1 and _is_narrow(self.fields.types[0])
         object.__setattr__(self, "kind", "word" if narrow else "bytes")
 
 
@@ -103,21 +107,21 @@ class Keys:
 
     @classmethod
     def of(cls, schema: KeySchema, hash: npt.NDArray[np.int64], columns: Columns) -> Keys:
-        """Make keys from their hashes and typed columns; a null raises `NullKey`."""
+        """Make keys from their hashes and typed columns; a null raises `NullKey` where the schema has none."""
         hashes = np.require(hash, np.int64, ["C", "A"])
         arrays = [one_array(each, dtype) for each, dtype in zip(columns, schema.fields.types, strict=True)]
         for name, array in zip(schema.fields.names, arrays, strict=True):
-            if array.null_count:
+            if array.null_count and not schema.nulls:
                 raise NullKey(
                     f"{array.null_count} of {len(array)} rows have no value in key column {name}, and a row "
                     "without a key belongs to no state. Filter such rows out, or give them a value."
                 )
         if schema.kind == "word":
             return cls(schema, hashes, words=_canonical_words(arrays[0]))
-        if len(arrays) == 1 and _is_text(schema.fields.types[0]):
+        if len(arrays) == 1 and _is_text(schema.fields.types[0]) and not schema.nulls:
             offsets, data = _text(arrays[0])
         else:
-            offsets, data = _encode(arrays)
+            offsets, data = _encode(arrays, schema.nulls)
         return cls(schema, hashes, offsets=offsets, data=data)
 
     @classmethod
@@ -159,10 +163,10 @@ class Keys:
         types = self.schema.fields.types
         if self.schema.kind == "word":
             return [from_words(self.words, types[0])]
-        if len(types) == 1 and _is_text(types[0]):
+        if len(types) == 1 and _is_text(types[0]) and not self.schema.nulls:
             return [_untext(self.offsets, self.data, types[0])]
         cursor = self.offsets[:-1].copy()
-        return [_decode(dtype, cursor, self.data) for dtype in types]
+        return [(_decode_null if self.schema.nulls else _decode)(dtype, cursor, self.data) for dtype in types]
 
 
 def distinct(keys: Keys) -> tuple[Ints, Ints]:
@@ -240,17 +244,19 @@ def _unordered(words: Ints, dtype: pa.DataType) -> Ints:
     return turned
 
 
-def prefixes(columns: Columns, types: Sequence[pa.DataType]) -> list[bytes]:
+def prefixes(columns: Columns, types: Sequence[pa.DataType], *, nulls: bool) -> list[bytes]:
     """Give what the canonical bytes of keys begin with whose first columns are these."""
-    offsets, data = _encode([one_array(each, dtype) for each, dtype in zip(columns, types, strict=True)])
+    offsets, data = _encode([one_array(each, dtype) for each, dtype in zip(columns, types, strict=True)], nulls)
     whole, bounds = data.tobytes(), offsets.tolist()
     return [whole[a:b] for a, b in itertools.pairwise(bounds)]
 
 
-def _encode(arrays: list[pa.Array]) -> tuple[Ints, Bytes]:
+def _encode(arrays: list[pa.Array], nulls: bool) -> tuple[Ints, Bytes]:
     """Lay the fields of each key one after the other: fixed ones as they are, others after their length."""
     rows = len(arrays[0])
-    fields = [_text(each) if _is_text(each.type) else _fixed_cells(each) for each in arrays]
+    fields: list[tuple[Ints, Bytes] | Bytes] = []
+    for array in arrays:
+        fields += _flagged(array) if nulls else [_text(array) if _is_text(array.type) else _fixed_cells(array)]
     sizes = np.zeros(rows, np.int64)
     for each in fields:
         sizes += 4 + np.diff(each[0]) if isinstance(each, tuple) else each.shape[1]
@@ -264,6 +270,24 @@ def _encode(arrays: list[pa.Array]) -> tuple[Ints, Bytes]:
         else:
             kernels.put_fixed(cursor, each, out)
     return offsets, out
+
+
+def _flagged(array: pa.Array) -> list[tuple[Ints, Bytes] | Bytes]:
+    """Lay a byte before a field that says whether it is there; of a field that is not, the rest is always the same."""
+    there: Bytes = array.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8).reshape(-1, 1)
+    if _is_text(array.type):
+        return [there, _text(array.fill_null(pa.scalar(b"").cast(array.type)) if array.null_count else array)]
+    cells = _fixed_cells(array)
+    return [there, cells * there if array.null_count else cells]
+
+
+def _decode_null(dtype: pa.DataType, cursor: Ints, data: Bytes) -> pa.Array:
+    there = np.empty((len(cursor), 1), np.uint8)
+    kernels.get_fixed(cursor, data, there)
+    values = _decode(dtype, cursor, data)
+    if there.all():
+        return values
+    return pc.if_else(pa.array(there.reshape(-1) != 0), values, pa.scalar(None, dtype))
 
 
 def _decode(dtype: pa.DataType, cursor: Ints, data: Bytes) -> pa.Array:

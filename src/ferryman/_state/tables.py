@@ -42,6 +42,8 @@ class TableSpec:
         Whether it has a row per key group and not per key.
     broadcast
         Whether the driver keeps it, and every task gets all of it.
+    settings
+        What of the operator's declaration the columns do not show, and what is kept depends on; of its first table.
     """
 
     name: str
@@ -52,6 +54,7 @@ class TableSpec:
     evolution: Evolution = Evolution()  # noqa: RUF009  it is frozen
     per_group: bool = False
     broadcast: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +123,8 @@ class Entries:
         """Read the entries of some keys, each in the order of the subkey; `index` counts within `positions`."""
         if not self._low:
             columns = self.touched.columns()
-            self._low = prefixes(columns, self.touched.schema.fields.types)
+            schema = self.touched.schema
+            self._low = prefixes(columns, schema.fields.types, nulls=schema.nulls)
             self._groups = self.touched.groups(self.total).tolist()
         low = [self._low[one] for one in positions]
         return self.store.ranges([self._groups[one] for one in positions], low, [end_of(one) for one in low], limit)
@@ -134,21 +138,25 @@ class Entries:
         return self.store.lookup(Keys.of(key, some.hash, [columns[name] for name in key.fields.names]))
 
 
-def first_due(store: Store, groups: Ints, after_ms: int | None) -> int | None:
+def first_due(store: Store, groups: Ints, after_ms: int | None, *, nulls: bool) -> int | None:
     """Find the first thing that is due in some key groups after a time."""
-    types = [pa.int64()]
-    low = b"" if after_ms is None else prefixes([pa.array([after_ms + 1], pa.int64())], types)[0]
+    low = b"" if after_ms is None else _from(after_ms + 1, nulls)
     high = b"\xff" * 9
     listed = groups.tolist()
     found = store.ranges(listed, [low] * len(listed), [high] * len(listed), 1).part.column(DUE_TIME)
     return min(found.to_pylist(), default=None)
 
 
-def due(store: Store, groups: Ints, until_ms: int) -> pa.Table:
+def due(store: Store, groups: Ints, until_ms: int, *, nulls: bool) -> pa.Table:
     """Read what is due in some key groups up to a time, from a table whose key begins with the time."""
-    end = prefixes([pa.array([until_ms + 1], pa.int64())], [pa.int64()])[0]
+    end = _from(until_ms + 1, nulls)
     listed = groups.tolist()
     return store.ranges(listed, [b""] * len(listed), [end] * len(listed), ALL_ROWS).part
+
+
+def _from(time_ms: int, nulls: bool) -> bytes:
+    """Give what the keys of entries of a time begin with, where the time comes first."""
+    return prefixes([pa.array([time_ms], pa.int64())], [pa.int64()], nulls=nulls)[0]
 
 
 def unpack_broadcasts(packed: Mapping[str, bytes]) -> dict[str, pa.Table]:

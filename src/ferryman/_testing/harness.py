@@ -107,7 +107,7 @@ class Harness:
             if self._store is not None:
                 step.keep_in(self._store)
         wanted = {
-            table.name: card_of(step.spec.name, table.key, table.state, table.evolution)
+            table.name: card_of(step.spec.name, table.key, table.state, table.evolution, table.settings)
             for step in self._steps
             for table in step.spec.tables
         }

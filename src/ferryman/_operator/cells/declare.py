@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,8 @@ from ferryman._state.keys import KeySchema
 from ferryman._state.tables import DUE_TIME, DUE_WHAT, EXPIRES, GROUP, POSITION, TableSpec
 
 Convert = Callable[[Any], Any]
+
+_PLAIN = (bool, int, float, str, bytes, type(None))
 
 VALUE = "_value"
 SUBKEY = "_key."
@@ -39,12 +42,18 @@ class Record:
         For each field, how its Python values are made of Arrow's, and the other way round; None for as they are.
     row
         The kind of tuple that values are handed out as.
+    nulls
+        Whether a key of a map may have nulls, and NaNs, in it.
+    plain
+        Makes a plain Python value of one of another library, before `dump` sees it; None if that is not done.
     """
 
     fields: tuple[pa.Field, ...]
     load: tuple[Convert | None, ...] = ()
     dump: tuple[Convert | None, ...] = ()
     row: type[tuple[Any, ...]] = tuple
+    nulls: bool = False
+    plain: Convert | None = None
 
     @property
     def type(self) -> pa.DataType:
@@ -65,6 +74,13 @@ class Record:
         rows = zip(*lists, strict=True)
         return list(rows) if self.row is tuple else list(map(partial(tuple.__new__, self.row), rows))
 
+    def subkeys(self, columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
+        """Make the keys of a map from their columns, as `subkey` gives them."""
+        found = self.tuples(columns)
+        if self.nulls and any(pa.types.is_floating(one.type) for one in self.fields):
+            return [_same_nans(one) for one in found]
+        return found
+
     def columns(self, values: Sequence[tuple[Any, ...] | None], where: str) -> list[pa.Array]:
         """Make columns of tuples; None gives nulls. `Misfit` says which value does not fit its field."""
         blank = (None,) * len(self.fields)
@@ -81,15 +97,38 @@ class Record:
     def taken(self, value: Any, name: str) -> tuple[Any, ...]:
         """Check a value and take it: what the user does to it afterwards is not the state's any more."""
         checked = self.checked(value, name)
+        if self.plain is not None:
+            checked = self._as_read_again(checked)
         if type(checked) is not self.row:
             checked = tuple.__new__(self.row, checked)
         return copy.deepcopy(checked) if self.mutable else checked
 
+    def _as_read_again(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Give values as later epochs will read them, so that this one reads the same."""
+        assert self.plain is not None, "the caller looked"
+        read: list[Any] = []
+        for number, value in enumerate(values):
+            if type(value) in _PLAIN:
+                read.append(value)
+                continue
+            try:
+                stored = self._as_stored(number, self.plain(value))
+                kind = self.fields[number].type
+                read.append(pa.scalar(stored, kind).as_py() if pa.types.is_decimal(kind) else stored)
+            except Exception:  # What does not fit is refused, with its field, when the key's changes are gathered.
+                read.append(value)
+        return tuple(read)
+
     def subkey(self, key: Any, name: str) -> tuple[Any, ...]:
         """Check a key of a map, and give it as it will come back: what is equal there must be equal here."""
         checked = self.checked(key, name)
+        if self.plain is not None:
+            checked = self._as_read_again(checked)
         for number, (value, one) in enumerate(zip(checked, self.fields, strict=True)):
             if value is None or value != value:
+                if self.nulls:
+                    checked = _same_nans(checked)
+                    continue
                 raise ValueError(
                     f"state {name!r}: {value!r} cannot be a key, as {one.name!r} of {checked!r}. Leave such rows out, "
                     "or give them another value"
@@ -125,6 +164,11 @@ class Record:
         )
 
 
+def _same_nans(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Put one and the same NaN for every NaN: only so are they equal to Python, as they are to Spark."""
+    return tuple(math.nan if one != one else one for one in key)
+
+
 def _converted(convert: Convert, field: pa.Field, position: int, value: Any, where: str) -> Any:
     try:
         return convert(value)
@@ -150,7 +194,7 @@ class Variable:
         expires = [pa.field(EXPIRES, pa.int64())] if self.ttl_ms is not None else []
         return [pa.field(VALUE, self.record.type), *expires]
 
-    def table(self, operator: str, key: pa.Schema) -> TableSpec | None:
+    def table(self, operator: str, key: pa.Schema, nulls: bool) -> TableSpec | None:
         """Give the table of its entries, if it has one."""
         return None
 
@@ -173,8 +217,8 @@ class ListVariable(Variable):
     def columns(self) -> list[pa.Field]:
         return [pa.field(self.name, _RANGE), *super().columns]
 
-    def table(self, operator: str, key: pa.Schema) -> TableSpec:
-        return _table(operator, self.name, pa.schema([*key, (POSITION, pa.int64())]), pa.schema(self._stored))
+    def table(self, operator: str, key: pa.Schema, nulls: bool) -> TableSpec:
+        return _table(operator, self.name, pa.schema([*key, (POSITION, pa.int64())]), pa.schema(self._stored), nulls)
 
 
 @dataclass(frozen=True)
@@ -188,9 +232,9 @@ class MapVariable(Variable):
         """Name the columns of the map's own key."""
         return [SUBKEY + one.name for one in self.key.fields]
 
-    def table(self, operator: str, key: pa.Schema) -> TableSpec:
+    def table(self, operator: str, key: pa.Schema, nulls: bool) -> TableSpec:
         subkey = [(name, one.type) for name, one in zip(self.subkey, self.key.fields, strict=True)]
-        return _table(operator, self.name, pa.schema([*key, *subkey]), pa.schema(self._stored))
+        return _table(operator, self.name, pa.schema([*key, *subkey]), pa.schema(self._stored), nulls)
 
 
 def due_column(name: str) -> str:
@@ -203,8 +247,8 @@ def due_table(operator: str) -> str:
     return f"{operator}.{DUE_TIME}"
 
 
-def _table(operator: str, name: str, key: pa.Schema, state: pa.Schema) -> TableSpec:
-    keyed = KeySchema(key, entries=True)
+def _table(operator: str, name: str, key: pa.Schema, state: pa.Schema, nulls: bool) -> TableSpec:
+    keyed = KeySchema(key, entries=True, nulls=nulls)
     return TableSpec(f"{operator}.{name}", operator, keyed, state, stores.choose(keyed, state))
 
 
@@ -223,19 +267,21 @@ def tables_of(
     timers: bool,
     values: Sequence[pa.Field] | pa.Schema = (),
     windows: bool = False,
+    nulls: bool = False,
 ) -> tuple[tuple[TableSpec, ...], str | None]:
     """List the tables of an operator's state, and name the one of what is due, if it needs one.
 
-    `values` are columns that the first table has besides; `windows` says that something is due when they end.
+    `values` are columns that the first table has besides; `windows` says that something is due when they end, and
+    `nulls` that a key may have nulls in it.
     """
     columns = [*values] + [column for one in variables for column in one.columns]
     if timers:
         columns.append(pa.field(TIMERS, pa.list_(pa.int64())))
-    state, keyed = pa.schema(columns), KeySchema(key)
+    state, keyed = pa.schema(columns), KeySchema(key, nulls=nulls)
     tables = [TableSpec(operator, operator, keyed, state, stores.choose(keyed, state))]
-    tables += [made for one in variables if (made := one.table(operator, key)) is not None]
+    tables += [made for one in variables if (made := one.table(operator, key, nulls)) is not None]
     if not timers and not windows and all(one.ttl_ms is None for one in variables):
         return tuple(tables), None
     by_time = pa.schema([(DUE_TIME, pa.int64()), *key, (DUE_WHAT, pa.string())])
-    tables.append(_table(operator, DUE_TIME, by_time, pa.schema([])))
+    tables.append(_table(operator, DUE_TIME, by_time, pa.schema([]), nulls))
     return tuple(tables), due_table(operator)

@@ -14,7 +14,10 @@ class Handed:
 
     def out(self, position: int, part: Any, value: Any) -> Any:
         """Hand a value out: of a key, and of a part of its state."""
-        self._values.setdefault(position, {})[part] = (value, copy.deepcopy(value))
+        parts = self._values.setdefault(position, {})
+        # One that is read again may have been changed since it was read first.
+        if part not in parts or parts[part][0] is not value:
+            parts[part] = (value, copy.deepcopy(value))
         return value
 
     def written(self, position: int, part: Any = None) -> None:

@@ -62,7 +62,8 @@ class ListCell:
         """Give the values of the key's list, in order."""
         found = list(self._values())
         if self._handed is not None:
-            self._handed.out(self._focus.position, 0, found)
+            for number, one in enumerate(found):
+                self._handed.out(self._focus.position, number, one)
         return iter(found)
 
     def mutated(self) -> int | None:

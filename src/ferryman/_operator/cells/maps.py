@@ -150,7 +150,7 @@ class MapCell:
         now.whole = part.num_rows <= limit
         if not now.whole:
             return
-        keys = self._variable.key.tuples([part.column(name) for name in self._variable.subkey])
+        keys = self._variable.key.subkeys([part.column(name) for name in self._variable.subkey])
         now.stored = dict(zip(keys, self._values(part), strict=True))
         self._begun(now)
 

@@ -12,14 +12,14 @@ class TimerCell:
     """Register, list and delete the timers of the key at hand."""
 
     def __init__(self, state: pa.Table, focus: Focus) -> None:
-        self._timers: list[list[int]] = [one or [] for one in state.column(TIMERS).to_pylist()]
+        self._timers: list[set[int]] = [set(one or ()) for one in state.column(TIMERS).to_pylist()]
         self._focus = focus
 
     def register(self, time_ms: int) -> None:
         """Let the key be called at this time; registering twice is registering once."""
         timers = self._timers[self._focus.position]
         if time_ms not in timers:
-            timers.append(time_ms)
+            timers.add(time_ms)
             self._note(time_ms, there=True)
 
     def delete(self, time_ms: int) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
+from pyspark.sql import Row
 from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
 from pyspark.sql.types import DataType, StructType
 
@@ -21,39 +25,71 @@ Kind = Literal["value", "list", "map"]
 
 @dataclass(frozen=True)
 class Declared:
-    """One state as a processor declared it. Schemas travel as JSON: Spark's own types are not hashable."""
+    """One state as a processor declared it, and the name that it has in files and columns.
+
+    Schemas travel as JSON: Spark's own types are not hashable.
+    """
 
     kind: Kind
     name: str
+    stored: str
     schema: str
     key: str | None = None
     ttl_ms: int | None = None
 
     def variable(self) -> Variable:
         """Give the state as Ferryman keeps it."""
-        record = _record(self.schema)
         if self.kind == "value":
-            return ValueVariable(self.name, record, self.ttl_ms)
+            return ValueVariable(self.stored, _record(self.schema), self.ttl_ms)
         if self.kind == "list":
-            return ListVariable(self.name, record, self.ttl_ms)
+            return ListVariable(self.stored, _record(self.schema), self.ttl_ms)
         assert self.key is not None, "a map has a key"
-        return MapVariable(self.name, record, self.ttl_ms, _record(self.key))
+        return MapVariable(self.stored, _record(self.schema, rows=True), self.ttl_ms, _record(self.key))
+
+
+def stored_name(name: str, taken: Collection[str]) -> str:
+    """Give a name for files and columns to a state that Spark lets have any; its own if it can be.
+
+    Examples
+    --------
+    >>> stored_name("count", ("sensor",)), stored_name("my-state", ()), stored_name("sensor", ("sensor",))
+    ('count', 'state_my_2d_state', 'state_sensor')
+    """
+    plain = re.sub(r"\W", lambda found: f"_{ord(found[0]):x}_", name)
+    return plain if plain == name and not re.match(r"_|\d", name) and name not in taken else f"state_{plain}"
 
 
 @lru_cache(maxsize=256)
-def _record(json: str) -> Record:
+def _record(json: str, *, rows: bool = False) -> Record:
+    """Give the record of a Spark schema, with Spark's own conversions where a type needs one.
+
+    Spark hands values out as tuples, and as rows only what `MapState.getValue` gives.
+    """
     import json as text
 
     struct = StructType.fromJson(text.loads(json))
-    return record_of(struct)
-
-
-def record_of(struct: StructType) -> Record:
-    """Give the record of a Spark schema, with Spark's own conversions where a type needs one."""
     fields = tuple(to_arrow(struct))
     load = tuple(_converter(ArrowTableToRowsConversion._create_converter, one.dataType) for one in struct)
     dump = tuple(_dumper(field, one.dataType) for field, one in zip(fields, struct, strict=True))
-    return Record(fields, load, dump, row_class(tuple(struct.names)))
+    row = row_class(tuple(struct.names)) if rows else tuple
+    return Record(fields, load, dump, row, nulls=True, plain=plain)
+
+
+def plain(value: Any) -> Any:
+    """Make a plain Python value of what numpy and pandas have, as Spark does with what goes into a state."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return plain(value.tolist())
+    if isinstance(value, Row) or hasattr(value, "_fields"):
+        return type(value)(*map(plain, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(plain, value))
+    if isinstance(value, dict):
+        return {plain(key): plain(one) for key, one in value.items()}
+    if value is pd.NaT:
+        return None
+    if isinstance(value, pd.Timestamp):
+        return value.to_pydatetime(warn=False)
+    return value.to_pytimedelta() if isinstance(value, pd.Timedelta) else value
 
 
 def _dumper(field: pa.Field, kind: DataType) -> Callable[[Any], Any] | None:

@@ -7,30 +7,54 @@ has no such blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import _create_converter_to_pandas
 
 from ferryman._model.errors import OutputMismatch
 from ferryman._operator.run import Given, Misfit, to_column
-from ferryman._spark.processor.rows import plain
+from ferryman._spark.processor.rows import WhoseRow, plain
+from ferryman._spark.schema import to_spark
 
 # Rows that are turned into Arrow at once.
 _ROWS = 4096
 
 
-def to_frame(rows: pa.Table, timezone: str) -> pd.DataFrame:
-    """Make a pandas frame as Spark does: times without a zone, as the session's clock shows them; maps as dicts."""
+def to_frame(rows: pa.Table, timezone: str, *, wide: bool = False) -> pd.DataFrame:
+    """Make a pandas frame as Spark does: times without a zone, as the session's clock shows them; maps as dicts.
+
+    With `wide`, numbers are of 64 bits, as transformWithStateInPandas has them and applyInPandasWithState has not.
+    """
+    nested = {}
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type) and field.type.tz is not None:
             local = pc.local_timestamp(rows.column(number).cast(pa.timestamp("us", timezone)))
             rows = rows.set_column(number, field.name, local)
-    frame: pd.DataFrame = rows.to_pandas(coerce_temporal_nanoseconds=True, maps_as_pydicts="lossy")
+        elif wide and (pa.types.is_signed_integer(field.type) or pa.types.is_float32(field.type)):
+            kind = pa.float64() if pa.types.is_float32(field.type) else pa.int64()
+            rows = rows.set_column(number, field.name, rows.column(number).cast(kind))
+        elif pa.types.is_nested(field.type) and "timestamp" in str(field.type):
+            nested[field.name] = _to_local(field, timezone)(rows.column(number).to_pandas(**_TIMES))
+    frame: pd.DataFrame = rows.to_pandas(maps_as_pydicts="lossy", **_TIMES)
+    for name, series in nested.items():
+        frame[name] = series
     return frame
+
+
+_TIMES: dict[str, Any] = {"coerce_temporal_nanoseconds": True}
+
+
+def _to_local(field: pa.Field, timezone: str) -> Callable[[pd.Series], pd.Series]:
+    kind = to_spark(pa.schema([field]))[0].dataType
+    convert: Callable[[pd.Series], pd.Series] = _create_converter_to_pandas(
+        kind, timezone=timezone, struct_in_pandas="dict", error_on_duplicated_field_names=False
+    )
+    return convert
 
 
 def cut(whole: pd.DataFrame, counts: list[int]) -> Iterator[pd.DataFrame]:
@@ -56,20 +80,23 @@ class Frames:
     """Take the frames that a processor gives, and make a table of them.
 
     By name, or by position where names are no strings. What a frame holds is copied at once, as the processor may
-    go on to use it for the next key. And frames that waited for the end of the task would each be written to fresh
-    memory and read from it again, which takes as long as all else that is done to them.
+    go on to use it for the next key; and a task does not hold as many frames as it has keys, some kilobytes each.
     """
 
-    def __init__(self, schema: pa.Schema, given: Given, timezone: str) -> None:
+    def __init__(self, schema: pa.Schema, given: Given, timezone: str, whose: WhoseRow) -> None:
         self._schema = schema
         self._given = given
         self._timezone = timezone
+        self._whose = whose
         self._tables: list[pa.Table] = []
         self._done = 0
         # Frames alike are copied one behind the other, block by block.
         self._layout: Any = None
         self._buffers: list[Any] = []
         self._filled = self._room = 0
+
+    def __len__(self) -> int:
+        return self._done + self._filled
 
     def extend(self, frames: Iterable[Any]) -> None:
         """Take some frames."""
@@ -126,7 +153,7 @@ class Frames:
         try:
             arrays = [_array(one, field, self._timezone) for one, field in zip(columns, self._schema, strict=True)]
         except Misfit as misfit:
-            subject = f"output row {self._done + misfit.position}"
+            subject = f"output row {self._whose(self._done + misfit.position)}".rstrip()
             raise misfit.named(self._given.operator, self._given.epoch, subject) from misfit
         self._tables.append(pa.Table.from_arrays(arrays, schema=self._schema))
         self._done += len(columns[0])
@@ -142,8 +169,9 @@ class Frames:
 
     def _mismatch(self, what: str) -> OutputMismatch:
         return OutputMismatch(
-            f"operator {self._given.operator!r}, epoch {self._given.epoch}: it gave {what}. Give pandas DataFrames "
-            f"with the columns {', '.join(self._schema.names)}, as in outputStructType. The epoch was not committed."
+            f"operator {self._given.operator!r}, epoch {self._given.epoch}: {self._whose(len(self))}it gave {what}. "
+            f"Give pandas DataFrames with the columns {', '.join(self._schema.names)}, as in outputStructType. The "
+            "epoch was not committed."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -122,20 +123,26 @@ class GroupedStream:
                 f"{', '.join(output.names)}. Name the output's column of event time."
             )
         packed = _packed(processor, label)
-        recorder = Recorder(label, mode)
+        recorder = Recorder(label, mode, self._keyed.names)
         # On a copy: what `init` leaves in the object must not travel to the tasks.
         rehearsal = cloudpickle.loads(packed)
         rehearsal.init(recorder)
         rehearsal.close()
         declared = tuple(recorder.declared.values())
         keyed = self._keyed
-        tables, due = tables_of(label, keyed.key, [one.variable() for one in declared], timers=mode != "none")
+        # As for Spark, rows without a key have a group of their own.
+        variables = [one.variable() for one in declared]
+        tables, due = tables_of(label, keyed.key, variables, timers=mode != "none", nulls=True)
+        # Spark refuses to go on with other modes too.
+        settings = {"timeMode": mode, "outputMode": output_mode.lower()}
+        tables = (replace(tables[0], settings=settings), *tables[1:])
         keyed.check(label, tables[0].state)
         arrow = to_arrow(output)
         start = None if initial is None else _initial(initial, keyed, label)
         runner = ProcessorRunner(
             packed,
             pandas,
+            keyed.names,
             tuple(keyed.parent.schema.names),
             declared,
             tables[0].state,
@@ -143,12 +150,14 @@ class GroupedStream:
             mode,
             start is not None,
             _timezone(keyed),
+            group_state=isinstance(processor, GroupStateProcessor),
         )
         time = TimeSpec((), None, due, mode == "eventtime")
         inputs = to_arrow(keyed.parent.schema)
         if start is not None:
             inputs = inputs.append(pa.field(INITIAL, pa.struct(list(to_arrow(start.schema)))))
-        spec = OperatorSpec(label, KeySchema(keyed.key), inputs, tables, arrow, runner, time, tuple(recorder.deleted))
+        key = KeySchema(keyed.key, nulls=True)
+        spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, tuple(recorder.deleted))
         return keyed.operated(spec, output, event_time=event_time or None, initial=start)
 
 

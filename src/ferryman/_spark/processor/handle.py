@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import (
@@ -18,7 +18,7 @@ from ferryman._operator.cells import Variables
 from ferryman._operator.cells.lists import ListCell
 from ferryman._operator.cells.maps import MapCell
 from ferryman._operator.cells.values import ValueCell
-from ferryman._spark.processor.declare import Declared, Kind
+from ferryman._spark.processor.declare import Declared, Kind, stored_name
 from ferryman._spark.processor.states import FerriedList, FerriedMap, FerriedValue
 from ferryman._spark.schema import parse_ddl
 
@@ -28,7 +28,8 @@ Schema = StructType | str
 class Recorder(StatefulProcessorHandle):
     """Note what a processor declares; what it does besides is for later."""
 
-    def __init__(self, operator: str, time_mode: str) -> None:
+    def __init__(self, operator: str, time_mode: str, key: Sequence[str]) -> None:
+        self._key = key
         self._operator = operator
         self._time_mode = time_mode
         self.declared: dict[str, Declared] = {}
@@ -50,7 +51,7 @@ class Recorder(StatefulProcessorHandle):
 
     def deleteIfExists(self, stateName: str) -> None:
         self.declared.pop(stateName, None)
-        self.deleted.append(stateName)
+        self.deleted.append(stored_name(stateName, self._key))
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         raise _outside("registerTimer")
@@ -65,10 +66,10 @@ class Recorder(StatefulProcessorHandle):
         where = f"operator {self._operator!r}, state {name!r}"
         if name in self.declared:
             raise InvalidConfiguration(f"{where}: declared twice. Give each state a name of its own.")
-        if not name or name.startswith("_") or not name.isidentifier():
+        stored = stored_name(name, self._key)
+        if not name or stored in [one.stored for one in self.declared.values()]:
             raise InvalidConfiguration(
-                f"{where}: such a name cannot stand in files and columns. Use letters, digits and '_', with a letter "
-                "in front."
+                f"{where}: no state can be called that, or another one is. Give it another name."
             )
         if ttl_ms is not None and (self._time_mode != "processingtime" or ttl_ms <= 0):
             raise InvalidConfiguration(
@@ -79,7 +80,7 @@ class Recorder(StatefulProcessorHandle):
         subkey = None if key is None else parse_ddl(key, where)
         if not struct.fields or (subkey is not None and not subkey.fields):
             raise InvalidConfiguration(f"{where}: its schema has no fields. Declare one at the least.")
-        self.declared[name] = Declared(kind, name, struct.json(), subkey.json() if subkey else None, ttl_ms)
+        self.declared[name] = Declared(kind, name, stored, struct.json(), subkey.json() if subkey else None, ttl_ms)
 
 
 class _Absent:
@@ -150,4 +151,4 @@ class Handle(StatefulProcessorHandle):
                 f"state {name!r} {what} when the job started. Declare the same states in every call of `init`, "
                 "whatever it depends on"
             )
-        return self._variables.cells[name]
+        return self._variables.cells[declared.stored]

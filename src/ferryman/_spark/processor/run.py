@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,16 +11,18 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
 from ferryman._operator.cells import Variables
-from ferryman._operator.run import Given, Made, Misfit, to_list
+from ferryman._operator.run import Given, Made, Misfit
 from ferryman._spark.processor.declare import Declared
 from ferryman._spark.processor.frames import Frames, cut, to_frame
 from ferryman._spark.processor.handle import Handle
+from ferryman._spark.processor.keys import expired_keys, input_keys
 from ferryman._spark.processor.rows import OutputRows, input_rows
 from ferryman._state.aggregates.kernels import frozen, group
 
@@ -31,11 +34,13 @@ INITIAL = "_initial"
 class ProcessorRunner:
     """Run a `StatefulProcessor`, on rows or on pandas frames.
 
-    The processor travels pickled, and every task makes its own: what it keeps in itself does not outlive the task.
+    The processor travels pickled, and every task makes its own: what it keeps in itself does not outlive the task. With
+    `group_state` it is a function of applyInPandasWithState, which Spark hands keys and numbers of other types.
     """
 
     processor: bytes
     pandas: bool
+    key: tuple[str, ...]
     input: tuple[str, ...]
     declared: tuple[Declared, ...]
     state: pa.Schema
@@ -43,6 +48,7 @@ class ProcessorRunner:
     time_mode: str
     initial: bool = False
     timezone: str = "UTC"
+    group_state: bool = False
 
     def run(self, given: Given) -> Made:
         """Call the processor for every key that has rows, then for every timer that is due."""
@@ -61,6 +67,10 @@ class ProcessorRunner:
                 gc.enable()
         return self._made(given, variables, call)
 
+    def frame(self, rows: pa.Table) -> pd.DataFrame:
+        """Make a pandas frame of rows."""
+        return to_frame(rows, self.timezone, wide=not self.group_state)
+
     def _made(self, given: Given, variables: Variables, call: _Call) -> Made:
         if (mutated := variables.mutated()) is not None:
             raise StateMisused(
@@ -68,10 +78,7 @@ class ProcessorRunner:
                 f"{given.epoch}: a value that was handed out was changed in place, which changes no state. Make a new "
                 "value and pass it to `update`. The epoch was not committed."
             )
-        try:
-            output = call.made.table()
-        except Misfit as misfit:
-            raise misfit.named(given.operator, given.epoch, f"output row {misfit.position}") from misfit
+        output = call.made.table()
         try:
             return variables.made(output)
         except Misfit as misfit:
@@ -86,15 +93,21 @@ class _Call:
         self._given = given
         self._variables = variables
         self._focus = variables.focus
-        self.keys: list[Any] = list(zip(*(to_list(column) for column in given.keys), strict=True))
+        self.keys: list[Any] = input_keys(given.keys, runner.timezone, pandas=runner.pandas)
         time = given.time
         self._values = (
             TimerValues()
             if runner.time_mode == "none"
             else TimerValues(time.now_ms, time.watermark_ms if time.watermark_ms is not None else 0)
         )
-        self.made = Frames(runner.output, given, runner.timezone) if runner.pandas else OutputRows(runner.output, given)
         self._doing = "init"
+        # How many rows there were after each key.
+        self._ends: list[tuple[int, int]] = []
+        self.made = (
+            Frames(runner.output, given, runner.timezone, self._whose)
+            if runner.pandas
+            else OutputRows(runner.output, given, self._whose)
+        )
 
     def all(self) -> None:
         """Make the calls, and take what they put out."""
@@ -122,7 +135,7 @@ class _Call:
         order = np.argsort(index[mask], kind="stable")
         positions = index[mask][order].tolist()
         table = table.take(pa.array(order))
-        frames: Iterator[Any] = (to_frame(table.slice(i, 1), self._runner.timezone) for i in range(table.num_rows))
+        frames: Iterator[Any] = (self._runner.frame(table.slice(i, 1)) for i in range(table.num_rows))
         for position, one in zip(positions, frames if self._runner.pandas else input_rows(table), strict=True):
             self._focus.position = position
             user.handleInitialState(self.keys[position], one, self._values)
@@ -144,9 +157,7 @@ class _Call:
         self._doing = "handleInputRows"
         table, positions, counts = self._grouped()
         focus, keys, values, handle = self._focus, self.keys, self._values, user.handleInputRows
-        rows: Iterator[Any] = (
-            cut(to_frame(table, self._runner.timezone), counts) if self._runner.pandas else input_rows(table)
-        )
+        rows: Iterator[Any] = cut(self._runner.frame(table), counts) if self._runner.pandas else input_rows(table)
         for position, count in zip(positions, counts, strict=True):
             focus.position = position
             mine = islice(rows, 1 if self._runner.pandas else count)
@@ -155,6 +166,7 @@ class _Call:
                 self.made.extend(some)
             # It may have left rows unread.
             deque(mine, maxlen=0)
+            self._ends.append((len(self.made), position))
         focus.position = None
 
     def _timers(self, user: StatefulProcessor) -> None:
@@ -166,17 +178,25 @@ class _Call:
         until = time.watermark_ms if self._runner.time_mode == "eventtime" else time.now_ms
         due = {(at, position) for at, position, what in time.due if not what}
         due |= {(at, position) for (at, position, what), there in self._focus.due.items() if there and not what}
+        keys = self.keys if self._runner.group_state else expired_keys(self._given.keys, self._runner.key)
         for at, position in sorted(due):
             if until is None or at > until or not timers.has(position, at):
                 continue
             self._focus.position = position
             some = user.handleExpiredTimer(
-                key=self.keys[position], timerValues=self._values, expiredTimerInfo=ExpiredTimerInfo(at)
+                key=keys[position], timerValues=self._values, expiredTimerInfo=ExpiredTimerInfo(at)
             )
             if some is not None:
                 self.made.extend(some)
             timers.delete(at)
+            self._ends.append((len(self.made), position))
         self._focus.position = None
+
+    def _whose(self, number: int) -> str:
+        """Tell for which key a row was given, by its number; one to come is of the key at hand."""
+        place = bisect_right(self._ends, number, key=lambda end: end[0])
+        position = self._ends[place][1] if place < len(self._ends) else self._focus.position
+        return "" if position is None else f"for key {self.keys[position]!r} "
 
     def failed(self, error: Exception) -> OperatorFailed:
         """Say what the user's code was doing when it raised."""

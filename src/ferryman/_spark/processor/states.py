@@ -69,13 +69,13 @@ class FerriedMap(MapState):
         self._cell.set(key, value)
 
     def iterator(self) -> Iterator[tuple[Tuple, Tuple]]:
-        return self._cell.items()
+        return ((key, tuple(value)) for key, value in self._cell.items())
 
     def keys(self) -> Iterator[Tuple]:
         return (key for key, _ in self._cell.items())
 
     def values(self) -> Iterator[Tuple]:
-        return (value for _, value in self._cell.items())
+        return (tuple(value) for _, value in self._cell.items())
 
     def removeKey(self, key: Tuple) -> None:
         self._cell.remove(key)

@@ -1,0 +1,46 @@
+"""Keys between Arrow and a processor: as Spark hands them over, with rows, with frames, and with timers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ferryman._operator.run import to_list
+from ferryman._spark.processor.frames import to_frame
+from ferryman._spark.processor.rows import row_class
+
+
+def input_keys(columns: Sequence[pa.Array], timezone: str, *, pandas: bool) -> list[tuple[Any, ...]]:
+    """Give keys as Spark hands them over: their values as in a row, or as in a pandas frame."""
+    names = [str(number) for number in range(len(columns))]
+    table = pa.Table.from_arrays(list(columns), names=names)
+    if pandas:
+        frame = to_frame(table, timezone)
+        return list(zip(*(_column_values(frame[name], field) for name, field in zip(names, table.schema, strict=True)),
+                        strict=True))  # fmt: skip
+    for number, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            table = table.set_column(number, field.name, table.column(number).cast(pa.timestamp("us", timezone)))
+    return list(zip(*(to_list(column) for column in table.columns), strict=True))
+
+
+def expired_keys(columns: Sequence[pa.Array], names: tuple[str, ...]) -> list[Row]:
+    """Give keys as Spark hands them over with a timer: as rows, with times as the machine's own clock shows them."""
+    lists = [to_list(column) for column in columns]
+    for number, column in enumerate(columns):
+        if getattr(column.type, "tz", None) is not None:
+            lists[number] = [one and one.astimezone().replace(tzinfo=None) for one in lists[number]]
+    return list(map(partial(tuple.__new__, row_class(names)), zip(*lists, strict=True)))
+
+
+def _column_values(column: pd.Series, field: pa.Field) -> list[Any]:
+    listed: list[Any] = column.tolist()
+    if pa.types.is_integer(field.type) and column.dtype.kind == "f":
+        # A null among whole numbers made floats of all of them.
+        return [one if one != one else int(one) for one in listed]
+    return listed
