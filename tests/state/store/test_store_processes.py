@@ -228,11 +228,11 @@ def test_keys_that_expire_leave_no_large_files(tmp_path: Path) -> None:
     part = some_rows("string", history.KEYS, 0)
     gone = part.add_column(1, pa.field("_deleted", pa.bool_()), pa.repeat(True, part.num_rows))
     opened.apply(gone, ALL, 1)
-    for epoch in range(2, 400):
+    for epoch in range(2, 1500):
         few = history.delta_of("string", epoch)[:50]
         opened.apply(few, ALL, epoch)
     size = sum(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file())
-    assert size < 1_000_000
+    assert size < 500_000
     opened.close()
 
 

@@ -88,6 +88,11 @@ class Files:
         """Map a file whose main has room for exactly so much, and give its number for the ledger to count."""
         return self._prepare(group, rows, text, 0, 0)
 
+    def keep(self, groups: Ints, numbers: Ints) -> None:
+        """Learn that blank files, which are mapped and filled by now, are those that count."""
+        self._seen[groups] = numbers
+        self.fresh[groups] = 0
+
     def remove(self, groups: Iterable[int]) -> None:
         """Delete the files of groups of which the ledger counts none."""
         for group in groups:

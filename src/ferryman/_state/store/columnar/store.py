@@ -184,6 +184,7 @@ class ColumnarStore:
         self._ledger.commit(groups, epoch, files)
         self._ledger.writing[groups] = 0
         self._files.remove(groups[files == 0].tolist())
+        self._files.keep(groups[files != 0], files[files != 0])
 
     def _touched(self, groups: Ints) -> Ints:
         return np.flatnonzero(np.bincount(groups, minlength=self._groups))
