@@ -63,8 +63,9 @@ def test_state_travels_between_hosts_and_nobody_can_tell_from_the_results(spark,
 
 
 def test_what_is_pushed_comes_by_the_rows_that_wait_for_it(spark, tmp_path, cluster):
-    run = Run(tmp_path, cluster.url, 4, 2000, 100, 2)
+    run = Run(tmp_path, cluster.url, 4, 4000, 100, 2)
     (tmp_path / "options.json").write_text(json.dumps({"groups": 32}))
+    (tmp_path / "apart").touch()
     (tmp_path / "changes.json").write_text(json.dumps({10: (1, "push")}))
 
     with run.driver() as driver:
