@@ -18,11 +18,11 @@ def repartitioned_offline(spark: SparkSession, load: Load, place: Path) -> Chang
     kept = Kept(load, start)
     processor, schema = movable_processor(load.size, load.work_ms / 1000, f"{place}.work")
 
-    def begin(partitions: int) -> Any:
+    def begin(partitions: int, trigger: dict[str, Any] = load.trigger) -> Any:
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         counted = load.rows(spark, start).groupBy("key").transformWithState(processor, schema, "Update", "None")
         writer = counted.writeStream.foreachBatch(kept.write).option("checkpointLocation", str(place))
-        return writer.trigger(**load.trigger).start() if load.trigger else writer.start()
+        return writer.trigger(**trigger).start() if trigger else writer.start()
 
     def stop(query: Any) -> None:
         # Stopped between two batches, as an expert would: one cut off could not be repartitioned.
@@ -30,6 +30,9 @@ def repartitioned_offline(spark: SparkSession, load: Load, place: Path) -> Chang
             time.sleep(0.001)
         query.stop()
         query.awaitTermination()
+        if _newest(place / "offsets") != _newest(place / "commits"):
+            # It had begun another one. Spark asks for such a batch to be finished, in this way.
+            begin(int(spark.conf.get("spark.sql.shuffle.partitions")), {"availableNow": True}).awaitTermination()
 
     def changed(query: Any, partitions: int) -> Any:
         stop(query)
@@ -68,3 +71,7 @@ def repartitioned_offline(spark: SparkSession, load: Load, place: Path) -> Chang
     }
     moving = frozenset(range(load.groups))
     return kept.change(kept.rows(), Span(since, asked, ended, until, moving, facts))
+
+
+def _newest(log: Path) -> int:
+    return max((int(one.name) for one in log.iterdir() if one.name.isdigit()), default=-1)

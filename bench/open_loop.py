@@ -127,6 +127,8 @@ class Kept:
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Bring the rows here."""
         part = _with_group(rows, self._load.groups).toArrow()
+        # A batch that was cut off comes again.
+        self.parts = [one for one in self.parts if one[0] != epoch]
         self.parts.append((epoch, time.time(), part))
         return {}
 

@@ -46,7 +46,10 @@ class Pace:
         """Begin with what the epochs before took, and the time between them."""
         usual = statistics.quantiles(epochs_s, n=10)[-1] if len(epochs_s) > 1 else None
         gap = statistics.median(between_s) if between_s else 0.0
-        return cls(usual, gap if gap >= _WORTH_S else 0.0)
+        if gap < _WORTH_S:
+            return cls(usual)
+        # How much fits between two epochs is not known before it was tried.
+        return cls(usual, gap, LEAST)
 
     @property
     def chunk(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import threading
 import time
@@ -21,6 +22,8 @@ from ferryman._spark.change import Reconfiguration
 from ferryman._spark.state_hosts import Errand, StateHosts
 from ferryman._spark.travel import Lane
 from ferryman._testing.faults import reach
+
+log = logging.getLogger("ferryman")
 
 # How long to wait for an epoch to end, where there is time between two.
 _LONGEST_PAUSE_S = 5.0
@@ -136,6 +139,7 @@ class Carrier:
                         with contextlib.suppress(PeerFailed):
                             self._hosts.reorder(lane.source, name, self._ordered(current, left))
         except PeerFailed as error:
+            log.warning("%d key groups are left to the checkpoint: %s", len(left), error)
             with self._changed:
                 for group in left:
                     self._step(current, current._machine.on_failed(group, str(error)))

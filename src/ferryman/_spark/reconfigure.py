@@ -21,7 +21,7 @@ from ferryman._migrate.pace import Rhythm
 from ferryman._migrate.strategies import STRATEGIES, steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
-from ferryman._routing.planning import Load, moves, relabelled
+from ferryman._routing.planning import Load, Move, moves, relabelled
 from ferryman._routing.sites import Places, Site
 from ferryman._spark.carry import Carrier
 from ferryman._spark.change import Choice, Preview, Reconfiguration
@@ -343,8 +343,13 @@ class Reconfigurer:
             were, are = ([places[one].host for one in sorted(places)] for places in (before, after))
             table = relabelled(current.chosen(plan, were, are, self.survey.places.sites), were, are)
             ready = ready.rerouted(table)
-            steps = steps_of(moves(plan.before, table), plan.strategy)
-            plan = replace(plan, after=table, steps=steps)
+            plan = replace(plan, after=table)
+            moving = moves(plan.before, table)
+            # What keeps its instance travels too where that comes to another host.
+            known = {move.group for move in moving}
+            along = {one for lane in travel_of(plan, before, after).lanes for one in lane.groups} - known
+            more = (Move(group, table.owner[group], table.owner[group]) for group in sorted(along))
+            plan = replace(plan, steps=steps_of((*moving, *more), plan.strategy))
         with self._changed:
             if current.over:
                 ready.release(but_for=self.planner)
