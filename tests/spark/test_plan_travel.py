@@ -7,9 +7,9 @@ from dataclasses import replace
 from ferryman._migrate.machine import Plan
 from ferryman._migrate.strategies import STRATEGIES, steps_of
 from ferryman._model.records import Pin, RoutingTable
-from ferryman._routing.planning import moved, moves, pinned, unpinned
+from ferryman._routing.planning import Move, moved, moves, pinned, unpinned
 from ferryman._spark.hosts import Place
-from ferryman._spark.travel import Lane, Travel, travel_of
+from ferryman._spark.travel import Lane, Travel, along_of, travel_of
 
 # Instances 0 and 1 are on host a, 2 on b, 3 on c.
 PLACES = {one: Place(host, f"at {host}") for one, host in enumerate("aabc")}
@@ -55,3 +55,12 @@ def test_where_there_is_one_host_nothing_travels() -> None:
     plan = Plan(EVEN, after, STRATEGIES["live"], ((),))
 
     assert travel_of(plan, {}, {}) == Travel((), {})
+
+
+def test_a_group_that_keeps_its_instance_moves_along_when_that_comes_to_another_host() -> None:
+    before, after = RoutingTable(1, 2, (0, 1, 0)), RoutingTable(2, 1, (0, 0, 0))
+    were = {0: Place("a", "at a"), 1: Place("b", "at b")}
+    plan = Plan(before, after, STRATEGIES["push"], ())
+
+    assert along_of(plan, were, {0: Place("b", "at b")}) == (Move(0, 0, 0), Move(2, 0, 0))
+    assert along_of(plan, were, {0: Place("a", "at a")}) == ()

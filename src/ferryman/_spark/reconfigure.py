@@ -21,7 +21,7 @@ from ferryman._migrate.pace import Rhythm
 from ferryman._migrate.strategies import STRATEGIES, steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
-from ferryman._routing.planning import Load, Move, moves, relabelled
+from ferryman._routing.planning import Load, moves, relabelled
 from ferryman._routing.sites import Places, Site
 from ferryman._spark.carry import Carrier
 from ferryman._spark.change import Choice, Preview, Reconfiguration
@@ -29,7 +29,7 @@ from ferryman._spark.plan import Planner
 from ferryman._spark.replicas import Replicas
 from ferryman._spark.state_hosts import PATIENCE_S, Errand, StateHosts
 from ferryman._spark.survey import Survey
-from ferryman._spark.travel import Travel, travel_of
+from ferryman._spark.travel import Travel, along_of, travel_of
 from ferryman._testing.faults import reach
 
 log = logging.getLogger("ferryman")
@@ -344,12 +344,8 @@ class Reconfigurer:
             table = relabelled(current.chosen(plan, were, are, self.survey.places.sites), were, are)
             ready = ready.rerouted(table)
             plan = replace(plan, after=table)
-            moving = moves(plan.before, table)
-            # What keeps its instance travels too where that comes to another host.
-            known = {move.group for move in moving}
-            along = {one for lane in travel_of(plan, before, after).lanes for one in lane.groups} - known
-            more = (Move(group, table.owner[group], table.owner[group]) for group in sorted(along))
-            plan = replace(plan, steps=steps_of((*moving, *more), plan.strategy))
+            moving = (*moves(plan.before, table), *along_of(plan, before, after))
+            plan = replace(plan, steps=steps_of(moving, plan.strategy))
         with self._changed:
             if current.over:
                 ready.release(but_for=self.planner)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ferryman._migrate.machine import Plan
+from ferryman._routing.planning import Move
 from ferryman._spark.hosts import Place
 
 
@@ -51,3 +52,11 @@ def travel_of(plan: Plan, before: Mapping[int, Place], after: Mapping[int, Place
         tuple(Lane(source, target, tuple(groups)) for (source, target), groups in lanes.items()),
         {location: tuple(groups) for location, groups in left.items()},
     )
+
+
+def along_of(plan: Plan, before: Mapping[int, Place], after: Mapping[int, Place]) -> tuple[Move, ...]:
+    """List what keeps its instance and travels all the same, as that instance comes to another host."""
+    lanes = travel_of(plan, before, after).lanes
+    travelling = {group for lane in lanes for group in lane.groups}
+    was, will = plan.before.owner, plan.after.owner
+    return tuple(Move(group, was[group], will[group]) for group in sorted(travelling) if was[group] == will[group])
