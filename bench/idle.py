@@ -4,7 +4,8 @@ With: as every job is. The layout of each epoch is asked for, load is counted, t
 state host stands by on every host.
 
 Without: the layout is fixed, no load is gathered, nobody listens, no state host is started. What remains is not there
-for changes alone: key groups are how state is kept, and the anchor keeps instances where their state is.
+for changes alone: key groups are how state is kept, and the anchor keeps instances where their state is. Tasks count
+their rows by key group in both, a pass over a column of hashes.
 """
 
 from __future__ import annotations
@@ -55,8 +56,14 @@ class Fixed:
         """Nothing happened."""
         return []
 
+    def abort(self, reason: str) -> None:
+        """Nothing to give up."""
+
     def close(self, why: str) -> None:
         """Nothing to end."""
+
+    def release(self) -> None:
+        """Nothing to let go of."""
 
 
 def measure(spark: SparkSession, place: Path, *, rounds: int) -> Result:

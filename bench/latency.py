@@ -18,6 +18,7 @@ _CALM_S = 2.0
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Window = tuple[float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +101,9 @@ class Change:
             raise RuntimeError("no epoch ended in the time before the change or during it: watch longer, or load less")
         p99 = float(np.percentile(latency[before], 99))
         bound = 1.2 * p99
-        windows = [(at, float(np.percentile(some, 99)) if len(some) else None) for at, some in self.windows()]
         return {
             "stoppage_ms": round(max(0.0, float(latency[during & moving].max()) - p99), 1),
-            "stabilise_ms": stabilised(windows, self.ended_s - self.asked_s, bound),
+            "stabilise_ms": stabilised(self._p99(), self.ended_s - self.asked_s, bound),
             "p99_before_ms": round(p99, 1),
             "p99_during_ms": round(float(np.percentile(latency[during], 99)), 1),
             "p99_after_ms": round(float(np.percentile(latency[after], 99)), 1) if after.any() else None,
@@ -117,11 +117,27 @@ class Change:
 
     def windows(self) -> list[tuple[float, Floats]]:
         """Give the latencies of the rows that were due in each window, in seconds from the request."""
+        latency = (self.rows.done - self.rows.due) * 1000
+        return [(at, latency[mine]) for at, mine in self._windows()]
+
+    def _windows(self) -> list[tuple[float, Any]]:
         rows = self.rows
         near = (rows.due >= self.since_s) & (rows.due < self.until_s)
-        latency = ((rows.done - rows.due) * 1000)[near]
-        place = np.floor((rows.due[near] - self.asked_s) / _WINDOW_S).astype(int)
-        return [(one * _WINDOW_S, latency[place == one]) for one in range(place.min(), place.max() + 1)]
+        place = np.floor((rows.due - self.asked_s) / _WINDOW_S).astype(int)
+        first, last = place[near].min(), place[near].max()
+        return [(one * _WINDOW_S, near & (place == one)) for one in range(first, last + 1)]
+
+    def _p99(self) -> list[Window]:
+        """Give p99 of the rows that still waited at the request, and of those that were due in each window after it."""
+        rows = self.rows
+        waiting = (rows.due < self.asked_s) & (rows.done >= self.asked_s)
+        some = [(-_WINDOW_S, waiting), *((at, mine) for at, mine in self._windows() if at >= 0)]
+        latency = (rows.done - rows.due) * 1000
+        return [
+            (at, float(np.percentile(latency[mine], 99)), float(rows.done[mine].max() - self.asked_s))
+            for at, mine in some
+            if mine.any()
+        ]
 
 
 def typical(changes: Sequence[Change]) -> Result:
@@ -145,14 +161,14 @@ def typical(changes: Sequence[Change]) -> Result:
     return {**found, "rounds": len(rounds), "spread": spread}
 
 
-def stabilised(windows: Sequence[tuple[float, float | None]], ended_s: float, bound: float) -> float | None:
+def stabilised(windows: Sequence[Window], ended_s: float, bound: float) -> float | None:
     """Find how long after the request p99 stays within the bound for two seconds, not to leave it before the end.
 
     Parameters
     ----------
     windows
-        The beginning of each window, in seconds from the request, and p99 of the rows that were due in it: by when
-        they were due, so that a time in which nothing came out is not taken for a calm one.
+        The beginning of each window that rows were due in, in seconds from the request, their p99, and when the last
+        of them was there: by when they were due, so that a time in which nothing came out is not taken for a calm one.
     ended_s
         When the change ended.
     bound
@@ -163,13 +179,11 @@ def stabilised(windows: Sequence[tuple[float, float | None]], ended_s: float, bo
     float or None
         Milliseconds; None if it did not, as long as anybody looked.
     """
-    later = [(at, p99 is not None and p99 > bound) for at, p99 in windows if at > -_WINDOW_S]
     need = int(_CALM_S / _WINDOW_S)
-    for place, (at, _) in enumerate(later):
-        ahead = later[place : place + need]
-        if at >= ended_s and len(ahead) == need and not any(over for _, over in ahead):
-            last = max((at for at, over in later[:place] if over), default=None)
-            return 0.0 if last is None else round((last + _WINDOW_S) * 1000, 1)
+    for place, (at, _, _) in enumerate(windows):
+        ahead = windows[place : place + need]
+        if at >= ended_s and len(ahead) == need and not any(p99 > bound for _, p99, _ in ahead):
+            return round(max((done for _, p99, done in windows[:place] if p99 > bound), default=0.0) * 1000, 1)
     return None
 
 

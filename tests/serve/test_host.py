@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 import trustme
-import xxhash
 from written_log import KEY, STATE, WrittenLog, hash_of, state_of
 
 from ferryman._log.advance import advance
@@ -27,7 +26,7 @@ from ferryman._model.errors import PeerFailed
 from ferryman._serve import client, launch
 from ferryman._serve.access import Access
 from ferryman._serve.host import Configuration
-from ferryman._serve.wire import PIECES, Bring, Drop, Reorder, Take, piece
+from ferryman._serve.wire import PIECES, Bring, Drop, Head, Reorder, Take, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
@@ -196,6 +195,10 @@ def test_what_is_no_request_is_refused_and_harms_nothing(tmp_path, log, watched)
     assert client.ping(a, ACCESS) > 0
 
 
+def with_column(sent, name, value):
+    return sent.set_column(PIECES.names.index(name), PIECES.field(name), pa.array([value], PIECES.field(name).type))
+
+
 class Liar(flight.FlightServerBase):
     """A peer that sends something else than it should."""
 
@@ -213,15 +216,23 @@ class Liar(flight.FlightServerBase):
             return flight.RecordBatchStream(pa.table({"x": [1]}))
         if self._how == "stalls":
             time.sleep(3)
-        sent = piece("Counts", 0, 4, False, rows)
+        sent = piece(Head("Counts", 0, 0, 4, last=False), rows)
         if self._how == "altered":
-            sent = sent.set_column(4, "rows", pa.array([b"other bytes"], pa.large_binary()))
+            sent = with_column(sent, "rows", b"other bytes")
+        if self._how == "another epoch":
+            sent = with_column(sent, "epoch", 3)
+        if self._how == "a null":
+            sent = with_column(sent, "group", None)
+        if self._how == "nothing":
+            sent = sent.slice(0, 0)
+        if self._how == "something left out":
+            sent = piece(Head("Counts", 0, 1, 4, last=False), rows)
         if self._how == "another group":
-            sent = piece("Counts", 7, 4, False, rows)
+            sent = piece(Head("Counts", 7, 0, 4, last=False), rows)
         if self._how == "no rows":
             data = b"no Arrow at all"
-            sent = sent.set_column(4, "rows", pa.array([data], pa.large_binary()))
-            sent = sent.set_column(5, "checksum", pa.array([xxhash.xxh3_64_digest(data)], pa.binary(8)))
+            sent = with_column(sent, "rows", data)
+            sent = with_column(sent, "checksum", Head("Counts", 0, 0, 4, last=False).digest(data))
 
         def pieces():
             yield sent
@@ -231,7 +242,18 @@ class Liar(flight.FlightServerBase):
         return flight.GeneratorStream(PIECES, pieces())
 
 
-LIES = ["alien", "altered", "another group", "no rows", "cut off", "ended early"]
+LIES = [
+    "alien",
+    "altered",
+    "another epoch",
+    "a null",
+    "nothing",
+    "something left out",
+    "another group",
+    "no rows",
+    "cut off",
+    "ended early",
+]
 
 
 @pytest.mark.parametrize("how", [*LIES, "stalls"])

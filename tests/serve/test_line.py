@@ -73,8 +73,5 @@ def test_work_that_nobody_takes_any_more_ends():
     found = aside(made, low=False)
     next(found)
     found.close()
-    for thread in threading.enumerate():
-        if thread.name == "ferryman-aside":
-            thread.join(10)
-    made.close()
-    assert ended.is_set()
+
+    assert ended.wait(10)

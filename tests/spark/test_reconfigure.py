@@ -13,7 +13,7 @@ from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._log.verify import verify
 from ferryman._migrate.strategies import STRATEGIES
-from ferryman.errors import InvalidPlan, PlanUnderWay
+from ferryman.errors import FerrymanError, InvalidPlan, PlanUnderWay
 
 
 class Count(Operator):
@@ -80,7 +80,7 @@ def test_every_strategy_gives_the_same_rows_in_the_same_order(spark, tmp_path):
 
 def waiting_for_ever(job):
     """Have a job switch groups whose state never comes; give back when rows wait for it."""
-    job._runner.changes._copy_in_turn = lambda current, lanes: None
+    job._runner.changes._carrier.carry = lambda current, lanes: None
     assert job.wait_for(lambda: job.epoch >= 2, timeout=60)
     job.rescale(3, strategy="push")
     assert job.wait_for(lambda: bool(job._runner.latest.held), timeout=60)
@@ -105,15 +105,19 @@ def test_rows_that_wait_when_a_job_stops_are_the_first_of_the_next(spark, tmp_pa
     assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in seen.values())
 
 
-def test_what_has_switched_and_cannot_be_copied_is_rebuilt_from_the_checkpoint(spark, tmp_path):
+@pytest.mark.parametrize("phase", ["switch", "release"])
+def test_what_has_switched_and_cannot_be_copied_is_rebuilt_from_the_checkpoint(spark, tmp_path, phase):
     checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
     job = fleet.start(spark, checkpoint, out, rows=1000, per_epoch=100, instances=2, retain=100, groups=8)
 
     def broken(current, lanes):
-        assert job.wait_for(lambda: current.phase == "release", timeout=60)
+        # In the first case the epoch that hands over is under way.
+        changes = job._runner.changes
+        with changes._changed:
+            assert changes._changed.wait_for(lambda: current._machine.to_copy() and current.phase == phase, 60)
         raise OSError("the network is down")
 
-    job._runner.changes._copy_in_turn = broken
+    job._runner.changes._carrier.carry = broken
     job.wait_for(lambda: job.epoch >= 1, timeout=60)
     change = job.rescale(3, strategy="push")
     job.wait()
@@ -135,6 +139,40 @@ def test_a_plan_that_cannot_be_prepared_is_aborted_and_the_stream_goes_on(endles
     before = endless.epoch
     assert endless.wait_for(lambda: endless.epoch > before + 1, timeout=60)
     assert endless.instances == 2
+
+
+def test_an_epoch_in_which_rows_waited_is_redone_with_the_same_rows_waiting(spark, tmp_path):
+    """A sink may have seen it before the driver died: it is told the same again."""
+    frame = sources.generator(spark, rows=600, rows_per_epoch=50, keys=20, key_prefix="s-")
+    ferry = Ferry(spark, str(tmp_path / "c"), groups=8)
+    seen = {}
+
+    def sink(rows, epoch):
+        found = sorted(map(tuple, rows.collect()))
+        assert seen.setdefault(epoch, found) == found, f"epoch {epoch} came again with other rows"
+        if fails and job._runner._held:
+            # As the driver does that dies after the sink has the rows.
+            raise OSError("the power went off")
+
+    def start(**options):
+        return ferry.stream(frame).key_by("key").process(Count).write(sinks.foreach(sink)).start("again", **options)
+
+    fails = True
+    job = start(instances=2)
+    with pytest.raises(FerrymanError):
+        job.wait_for(lambda: job.epoch >= 2, timeout=60)
+        job.rescale(3, strategy="push")
+        job.wait()
+    fails = False
+    job = start(trigger={"availableNow": True})
+    job.wait()
+
+    numbers = {}
+    for epoch in sorted(seen):
+        for key, n in seen[epoch]:
+            numbers.setdefault(key, []).append(n)
+    assert sum(map(len, numbers.values())) == 600
+    assert all(some == list(range(1, len(some) + 1)) for some in numbers.values())
 
 
 def test_a_source_that_ends_leaves_no_row_waiting(spark, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as jsons
 from datetime import datetime, timezone
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ferryman._model.errors import InvalidConfiguration, NothingMoves
+from ferryman._model.errors import FerrymanError, InvalidConfiguration, NothingMoves
 
 Name = Annotated[str | None, typer.Argument(help="The job's name; may be left out where only one runs.")]
 Job = Annotated[str | None, typer.Option("--job", help="The job's name; may be left out where only one runs.")]
@@ -48,7 +49,11 @@ def jobs(json: Json = False) -> None:
     from ferryman._serve.control import ask
     from ferryman._serve.registry import running
 
-    found = [{**ask(one, "status"), "checkpoint": one.checkpoint, "pid": one.pid} for one in running()]
+    found = []
+    for one in running():
+        # A number of a process that was killed is used again by another one some day.
+        with contextlib.suppress(FerrymanError):
+            found.append({**ask(one, "status"), "checkpoint": one.checkpoint, "pid": one.pid})
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return

@@ -32,8 +32,8 @@ def check_agreement(checkpoint: Checkpoint, latest: Manifest | None) -> None:
             f"micro-batch {batch}. {_RESTORE}"
         )
     snapshots, intent = checkpoint.snapshots(), checkpoint.intent()
-    if (snapshots and snapshots[-1] > epoch) or (intent is not None and intent[0] > epoch + 1):
-        later = max(snapshots[-1:] + ([intent[0]] if intent else []))
+    if (snapshots and snapshots[-1] > epoch) or (intent is not None and intent.epoch > epoch + 1):
+        later = max(snapshots[-1:] + ([intent.epoch] if intent else []))
         raise MissingDelta(
             f"manifests are missing in {where}: it has files of epoch {later}, but {covered}. {_RESTORE}"
         )

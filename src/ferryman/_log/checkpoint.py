@@ -7,7 +7,7 @@ The layout is an open format, described in docs/checkpoint-format.md:
     deltas/000000000042-<table>-<instance>-<checksum>.arrow
     held/000000000042-<operator>-<instance>-<checksum>.arrow
     snapshots/000000000040.json, 000000000040-<table>-<first group>-<checksum>.parquet
-    intent.json                                     the silent epoch under way, if any
+    intent.json                                     the epoch under way, if no batch tells all of it
     spark/                                          Spark's own checkpoint: offsets and commits
 
 A delta's name holds the checksum of its bytes, so a task that runs twice writes the same file, and a
@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -34,7 +34,7 @@ from ferryman._model.errors import (
     MissingDelta,
     NewerFormat,
 )
-from ferryman._model.records import FORMAT, DeltaRef, JobCard, Manifest, Snapshot, TableCard
+from ferryman._model.records import FORMAT, DeltaRef, Intent, JobCard, Manifest, Snapshot, TableCard
 from ferryman._state.evolve import Evolution
 from ferryman._state.keys import KeySchema
 
@@ -210,19 +210,20 @@ class Checkpoint:
                 "ran it. Stop one of the two; nothing was lost or counted twice."
             )
 
-    # -- the intent of a silent epoch ------------------------------------------------------------
+    # -- the intent of an epoch ------------------------------------------------------------------
 
-    def intend(self, epoch: int, time_ms: int) -> None:
-        """Write down a silent epoch before it runs, so that a restart runs it just the same."""
-        self._write_json(INTENT, {"epoch": epoch, "time_ms": time_ms}, new=False)
+    def intend(self, epoch: int, time_ms: int, *, silent: bool = True, held: Collection[int] = ()) -> None:
+        """Write down an epoch that no batch tells all of before it runs, so that a restart runs it just the same."""
+        body = {"epoch": epoch, "time_ms": time_ms, "silent": silent, "held": sorted(held)}
+        self._write_json(INTENT, body, new=False)
 
-    def intent(self) -> tuple[int, int] | None:
-        """Read the last silent epoch that was begun, as (epoch, time)."""
+    def intent(self) -> Intent | None:
+        """Read the last intent that was written down."""
         try:
             raw = self._read_json(INTENT)
         except FileNotFoundError:
             return None
-        return self._parsed(INTENT, lambda raw: (int(raw["epoch"]), int(raw["time_ms"])), raw)
+        return self._parsed(INTENT, Intent.parse, raw)
 
     # -- deltas ----------------------------------------------------------------------------------
 

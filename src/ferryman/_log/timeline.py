@@ -174,12 +174,12 @@ class Timeline:
 
 
 def _intended(checkpoint: Checkpoint) -> int:
-    """Give the last silent epoch that was begun; 1 where there was none or the intent cannot be read."""
+    """Give the last epoch that was intended; 1 where there was none or the intent cannot be read."""
     try:
         intent = checkpoint.intent()
     except (FerrymanError, OSError):
         return 1
-    return intent[0] if intent else 1
+    return intent.epoch if intent else 1
 
 
 def _nonsense(manifest: Manifest, epoch: int, batch: int, card: JobCard | None) -> str | None:

@@ -90,7 +90,7 @@ class Migration:
         Whether the layouts to come are ready.
     arrived
         The groups that need not be waited for any more: their main is at its new place, or it cannot be had and will
-        be rebuilt there.
+        be rebuilt there. So will one that is gone again with its host before the switch.
     running
         The layout of the epoch under way, if one is.
     aborting
@@ -163,12 +163,6 @@ class Migration:
             return self
         return replace(self, arrived=self.arrived | {group})._settled()
 
-    def on_lost(self, groups: frozenset[int]) -> Migration:
-        """Learn that copies that had arrived are gone with their host; make them again unless it is too late."""
-        if self.over or self.phase is Phase.RELEASE:
-            return self
-        return replace(self, arrived=self.arrived - groups)._settled()
-
     def on_failed(self, group: int, reason: str) -> Migration:
         """Give up, as a group cannot be copied; where it has switched already it is rebuilt from the checkpoint."""
         if self.phase is Phase.RELEASE:
@@ -212,9 +206,6 @@ class Migration:
         later = self.plan.strategy.switches_first
         if self.phase is Phase.COPY and not self._missing():
             return replace(self, phase=Phase.SWITCH)
-        if self.phase is Phase.SWITCH and not later and self._missing() and self.running is None:
-            # An epoch that begins now would still be right, only slower: better to copy anew.
-            return replace(self, phase=Phase.COPY)
         if self.phase is Phase.RELEASE and not (later and self._missing()) and self.running is None:
             return replace(self, phase=Phase.DONE)
         return self

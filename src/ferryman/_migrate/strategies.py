@@ -61,7 +61,7 @@ def strategy(name: str) -> Strategy:
 
 
 def steps_of(moves: Iterable[Move], strategy: Strategy) -> tuple[tuple[Move, ...], ...]:
-    """Divide moves into the steps of a strategy; where there are several, keys move with the last.
+    """Divide moves into the steps of a strategy, one at the least; where there are several, keys move with the last.
 
     Examples
     --------
@@ -74,13 +74,13 @@ def steps_of(moves: Iterable[Move], strategy: Strategy) -> tuple[tuple[Move, ...
         return (tuple(move for move in moves if not move.key or move.pins),)
     left = [move for move in moves if not move.key]
     if strategy.steps == "one":
-        return tuple((move,) for move in left)
+        return tuple((move,) for move in left) or ((),)
     steps = []
     while left:
         step = matching(left)
         steps.append(tuple(step))
         left = [move for move in left if move not in step]
-    return tuple(steps)
+    return tuple(steps) or ((),)
 
 
 def matching(moves: list[Move]) -> list[Move]:

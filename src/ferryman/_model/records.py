@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 FORMAT = 2
 GROUPS = 256
@@ -156,17 +156,24 @@ class Watermarks:
     used_ms: int | None = None
     next_ms: int | None = None
 
-    def after(self, declared: Iterable[str], seen: Mapping[str, int]) -> Watermarks:
+    def after(self, declared: Iterable[str], seen: Mapping[str, int], *, waiting: bool = False) -> Watermarks:
         """Give the watermarks after an epoch that saw these times, less their delays. They never go back.
+
+        While rows wait they stay where they are, so that no row is late only because it had to wait: what was seen
+        meanwhile counts as soon as none does.
 
         Examples
         --------
         >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 4000})
         Watermarks(inputs={'t': 5000}, used_ms=5000, next_ms=5000)
+        >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 9000}, waiting=True)
+        Watermarks(inputs={'t': 9000}, used_ms=None, next_ms=5000)
         """
         inputs = dict(self.inputs)
         for name, time_ms in seen.items():
             inputs[name] = max(time_ms, inputs.get(name, time_ms))
+        if waiting:
+            return Watermarks(inputs, self.used_ms, self.next_ms)
         counted = [inputs.get(name) for name in declared]
         least = None if not counted or None in counted else min(one for one in counted if one is not None)
         if least is not None and self.next_ms is not None:
@@ -219,6 +226,30 @@ class HeldRows:
         file, groups = DeltaRef(**raw["file"]), tuple(raw["groups"])
         rows = raw.get("rows", [file.rows // max(1, len(groups))] * len(groups))
         return cls(file, raw["epoch"], groups, tuple(rows))
+
+
+class Intent(NamedTuple):
+    """An epoch that was begun, and what no batch of Spark's tells of it.
+
+    Attributes
+    ----------
+    epoch, time_ms
+        The epoch, and its time.
+    silent
+        Whether it came because no data did.
+    held
+        The key groups whose rows wait in it.
+    """
+
+    epoch: int
+    time_ms: int
+    silent: bool
+    held: frozenset[int]
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Intent:
+        """Read it back from JSON. An earlier version only wrote silent epochs in which nothing waited."""
+        return cls(int(raw["epoch"]), int(raw["time_ms"]), bool(raw.get("silent", True)), frozenset(raw.get("held", ())))
 
 
 @dataclass(frozen=True)

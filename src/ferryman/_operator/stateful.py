@@ -205,6 +205,14 @@ class _Task:
         groups = self._given.groups.tolist()
         for name, task in self._tasks.items():
             value = self._views[name].value
+            if not groups:
+                # Nothing was processed here but pinned keys: an instance whose groups are on their way has no rows.
+                if value != task.create():
+                    raise ValueError(
+                        f"state {name!r} was changed on an instance that owns no key group to keep it in, only pinned "
+                        "keys. Leave the instance a key group of its own: job.rebalance() gives it one"
+                    )
+                continue
             parts = [value] if task.split is None else task.split(value, len(groups))
             table = self._given.parts[f"{self._given.operator}.{name}"]
             held = table.column(GROUP).to_pylist()

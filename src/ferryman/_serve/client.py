@@ -19,8 +19,8 @@ import pyarrow.flight as flight
 from ferryman._serve.access import Access
 from ferryman._serve.wire import PIECES, Bring, Drop, Reorder, Take, failed, unwrap
 
-# How long a call may take that carries state, and one that does not.
-CARRY_S = 600.0
+# How long a call may take that carries state, however much and however slowly, and one that does not.
+CARRY_S = 86_400.0
 TIMEOUT_S = 20.0
 # A peer that sends nothing for so long is asked whether it lives, and has so long to answer.
 SILENCE_S = 5.0
@@ -56,19 +56,21 @@ def take(
         held: list[pa.RecordBatch] = []
         group: int | None = None
         for one in _while_it_lives(pieces, location, access):
-            table, of, epoch, last, rows = unwrap(one, schemas)
-            group = of if group is None and of in wanted else group
-            if of != group or table in ended:
+            head, rows = unwrap(one, schemas)
+            group = head.group if group is None and head.group in wanted else group
+            if head.group != group or head.table in ended:
                 raise ValueError("it sent another key group than was asked for")
+            if head.number != len(held):
+                raise ValueError("it left something out")
             held += [] if rows is None else [rows]
-            if last:
-                ended.add(table)
-                if epoch >= 0:
-                    found[table] = pa.Table.from_batches(held, schemas[table]), epoch
+            if head.last:
+                ended.add(head.table)
+                if head.epoch >= 0:
+                    found[head.table] = pa.Table.from_batches(held, schemas[head.table]), head.epoch
                 held = []
             if ended == set(what.tables):
-                yield of, found
-                wanted.remove(of)
+                yield group, found
+                wanted.remove(group)
                 found, ended, group = {}, set(), None
         if wanted:
             raise ValueError("it ended before everything was there")
@@ -82,12 +84,18 @@ def bring(location: str, access: Access, what: Bring, timeout_s: float = CARRY_S
     def arrivals() -> Iterator[dict[str, int]]:
         with access.connect(location) as peer:
             for one in peer.do_action(flight.Action("bring", what.bytes()), access.options(timeout_s)):
-                yield json.loads(one.body.to_pybytes())
+                yield _arrival(json.loads(one.body.to_pybytes()))
 
     try:
         yield from _while_it_lives(arrivals, location, access)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise failed(location, error) from error
+
+
+def _arrival(raw: Any) -> dict[str, int]:
+    if not isinstance(raw, dict) or not all(isinstance(raw.get(name), int) for name in ("group", "bytes")):
+        raise ValueError("it told of something else than a key group")
+    return raw
 
 
 def drop(location: str, access: Access, what: Drop, timeout_s: float = TIMEOUT_S) -> None:

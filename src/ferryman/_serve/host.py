@@ -31,7 +31,7 @@ from ferryman._model.errors import FerrymanError, PeerFailed, StaleTask
 from ferryman._serve import client
 from ferryman._serve.access import Access
 from ferryman._serve.line import Line, aside
-from ferryman._serve.wire import PIECES, Bring, Drop, Reorder, Take, Token, cut, parse, piece
+from ferryman._serve.wire import PIECES, Bring, Drop, Head, Reorder, Take, Token, cut, parse, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
@@ -152,10 +152,12 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         for group in self._in_order(take):
             for table, store in opened.items():
                 part, epoch = _main(store, group)
+                number = 0
                 for batch in () if part is None else cut(part):
-                    yield piece(table, group, epoch, last=False, rows=batch)
+                    yield piece(Head(table, group, number, epoch, last=False), batch)
                     pace.wait(batch.nbytes)
-                yield piece(table, group, epoch, last=True, rows=None)
+                    number += 1
+                yield piece(Head(table, group, number, epoch, last=True), None)
 
     def _in_order(self, take: Take) -> Iterator[int]:
         """Give the groups that are asked for, one when the one before is sent, in the newest order there is."""
@@ -189,7 +191,7 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
                     size, to = 0, max(bring.to, latest.epoch if latest else 0)
                     for table, (part, epoch) in mains.items():
                         # A task that had to come here may have made it anew while this one was on its way.
-                        if opened[table].epochs()[group] < epoch:
+                        with contextlib.suppress(StaleTask):
                             opened[table].ingest(part, np.array([group]), epoch)
                         size += part.nbytes
                         # The stream has gone on since we were asked; what a peer has is committed.

@@ -93,6 +93,9 @@ def aside(items: Iterator[T], *, low: bool, ahead: int = _AHEAD) -> Iterator[T]:
                     return
         except BaseException as error:
             failure = error
+        finally:
+            # Whoever makes them learns that nobody takes them any more.
+            getattr(items, "close", lambda: None)()
         put(False, failure)
 
     threading.Thread(target=work, name="ferryman-aside", daemon=True).start()

@@ -20,12 +20,14 @@ from ferryman._serve.access import AUTHORIZATION
 PIECE_BYTES = 1 << 20
 
 
-# Main copies of several tables travel in one stream, group after group, as pieces: which table and group it is of, the
-# epoch that main is at (-1: there is none here), whether it is the last of its table and group, and the rows.
+# Main copies of several tables travel in one stream, group after group, as pieces: which table and group it is of, its
+# number among theirs, the epoch that main is at (-1: there is none here), whether it is the last of its table and
+# group, the rows, and a checksum of all that.
 PIECES = pa.schema(
     [
         ("table", pa.string()),
         ("group", pa.int32()),
+        ("number", pa.int32()),
         ("epoch", pa.int64()),
         ("last", pa.bool_()),
         ("rows", pa.large_binary()),
@@ -127,10 +129,27 @@ def parse(kind: type[Any], data: bytes) -> Any:
         raise flight.FlightServerError(f"this is not a request for {kind.__name__}: {error}") from error
 
 
-def piece(table: str, group: int, epoch: int, last: bool, rows: pa.RecordBatch | None) -> pa.RecordBatch:
+@dataclass(frozen=True)
+class Head:
+    """Say of a piece what it is a piece of."""
+
+    table: str
+    group: int
+    number: int
+    epoch: int
+    last: bool
+
+    def digest(self, rows: bytes | memoryview) -> bytes:
+        """Give the checksum of a piece with this head and these rows."""
+        whole = xxhash.xxh3_64(json.dumps(asdict(self)).encode())
+        whole.update(rows)
+        return whole.digest()
+
+
+def piece(head: Head, rows: pa.RecordBatch | None) -> pa.RecordBatch:
     """Wrap some rows of a main copy."""
     data = b"" if rows is None else memoryview(rows.serialize())
-    values = [[table], [group], [epoch], [last], [data], [xxhash.xxh3_64_digest(data)]]
+    values = [*([one] for one in asdict(head).values()), [data], [head.digest(data)]]
     return pa.RecordBatch.from_arrays(
         [pa.array(value, field.type) for value, field in zip(values, PIECES, strict=True)], schema=PIECES
     )
@@ -143,18 +162,21 @@ def cut(part: pa.Table) -> Iterator[pa.RecordBatch]:
         yield from (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 
 
-def unwrap(data: pa.RecordBatch, schemas: Mapping[str, pa.Schema]) -> tuple[str, int, int, bool, pa.RecordBatch | None]:
+def unwrap(data: pa.RecordBatch, schemas: Mapping[str, pa.Schema]) -> tuple[Head, pa.RecordBatch | None]:
     """Take a piece apart; altered or alien bytes are refused."""
-    row = data.to_pylist()[0]
-    if xxhash.xxh3_64_digest(row["rows"]) != row["checksum"]:
+    if data.num_rows != 1 or any(column.null_count for column in data.columns):
+        raise ValueError("it sent something else than a piece of a main copy")
+    *values, rows, checksum = (column[0].as_py() for column in data.columns)
+    head = Head(*values)
+    if head.digest(rows) != checksum:
         raise ValueError("bytes were altered on the way")
-    if row["table"] not in schemas:
-        raise ValueError(f"there is no table {row['table']!r}")
-    rows = None
-    if row["rows"]:
-        rows = pa.ipc.read_record_batch(pa.py_buffer(row["rows"]), schemas[row["table"]])
-        rows.validate(full=True)
-    return row["table"], row["group"], row["epoch"], row["last"], rows
+    if head.table not in schemas:
+        raise ValueError(f"there is no table {head.table!r}")
+    if not rows:
+        return head, None
+    batch = pa.ipc.read_record_batch(pa.py_buffer(rows), schemas[head.table])
+    batch.validate(full=True)
+    return head, batch
 
 
 class Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]

@@ -171,18 +171,28 @@ class Carrier:
     def _in_background(self, current: Reconfiguration, lanes: Sequence[Lane]) -> None:
         """Have every target bring in what comes to it, until at most one epoch is missing."""
         with ThreadPoolExecutor(max(1, len(lanes)), thread_name_prefix="ferryman-copy") as threads:
-            for carried in [threads.submit(self._ahead, current, lane) for lane in lanes]:
+            for carried in [threads.submit(self._or_abort, self._ahead, current, lane) for lane in lanes]:
                 carried.result()
             reach("plan-catch-up")
             for _ in range(_MOST_ROUNDS):
+                if current.over:
+                    return
                 before = self._epoch()
-                for one in [threads.submit(self._catch_up, current, lane) for lane in lanes]:
+                for one in [threads.submit(self._or_abort, self._catch_up, current, lane) for lane in lanes]:
                     one.result()
-                if self._epoch() <= before + 1 or current.over:
+                if self._epoch() <= before + 1:
                     break
         with self._changed:
             for move in current._machine.to_copy():
                 self._step(current, current._machine.on_arrived(move.group))
+
+    def _or_abort(self, work: Callable[[Reconfiguration, Lane], None], current: Reconfiguration, lane: Lane) -> None:
+        """Do something for a lane; where it fails the plan is given up, and other lanes with it, at once."""
+        try:
+            work(current, lane)
+        except PeerFailed as error:
+            with self._changed:
+                self._step(current, current._machine.on_abort(str(error)))
 
     def _catch_up(self, current: Reconfiguration, lane: Lane) -> None:
         stopped = current._machine.plan.strategy.waits == "everything"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
@@ -222,7 +223,7 @@ class Changing:
             raise InvalidPlan("give groups or keys, and the instance they go to: job.move(keys=[...], to=3).")
         changes = self._runner.changes
         if groups is not None:
-            some = [int(one) for one in ([groups] if isinstance(groups, int) else groups)]
+            some = _numbers(groups)
             return lambda table, places: moved_to(table, some, to, changes.load, places)
         found = self._find_keys(keys, operator)
         known = {*changes.heat.shown(), *changes.table.pinned}
@@ -236,6 +237,14 @@ class Changing:
         if self._stopping or not self.active:
             raise InvalidPlan(f"job {self.name!r} is stopping, so nothing can be moved. Start it again first.")
         return self._runner.changes.request(kind, choose, strategy, by)
+
+
+def _numbers(groups: Any) -> list[int]:
+    some = list(groups) if isinstance(groups, Iterable) and not isinstance(groups, str) else [groups]
+    for one in some:
+        if isinstance(one, bool) or not isinstance(one, Integral):
+            raise InvalidPlan(f"groups={groups!r}: key groups are whole numbers: job.move([3, 4], to=1).")
+    return [int(one) for one in some]
 
 
 class TypedKeys:

@@ -88,6 +88,7 @@ class EpochRunner:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._prepared = False
         self._held: frozenset[int] = frozenset()
+        self._intent = checkpoint.intent()
         self.run_id = uuid.uuid4().hex
         self.changes = Reconfigurer(
             planner,
@@ -166,6 +167,11 @@ class EpochRunner:
     def run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         """Run and commit the next epoch, in the layout that is its own."""
         self._planner, self._held = self.changes.begin()
+        if self._intent is not None and self._intent.epoch == self.next:
+            # Its sinks may have seen it before the driver died, without the rows that waited.
+            self._held = self._intent.held
+        if self._held:
+            self.checkpoint.intend(self.next, time_ms, silent=silent, held=self._held)
         before = self.latest
         try:
             return self._run(source, batch, silent=silent, time_ms=time_ms)
@@ -209,6 +215,7 @@ class EpochRunner:
             again.write.format("noop").mode("overwrite").save()
         records, tables, receipts = self._gather(epoch, combine)
         tables.update({name: () if ref is None else (ref,) for name, ref in refs.items()})
+        waiting = self._waiting(receipts)
         manifest = Manifest(
             epoch,
             batch,
@@ -218,9 +225,9 @@ class EpochRunner:
             records,
             tables,
             written,
-            self._watermarks(receipts),
+            self._watermarks(receipts, waiting=bool(waiting)),
             self._covered(offsets),
-            self._waiting(receipts),
+            waiting,
         )
         reach("before-manifest")
         self._keep_card()
@@ -355,14 +362,14 @@ class EpochRunner:
                 found.setdefault(receipt["operator"], []).append(HeldRows.parse(receipt["held"]))
         return {name: tuple(ones) for name, ones in found.items() if ones}
 
-    def _watermarks(self, receipts: Sequence[Mapping[str, Any]]) -> Watermarks:
+    def _watermarks(self, receipts: Sequence[Mapping[str, Any]], *, waiting: bool) -> Watermarks:
         """Give the watermarks after an epoch, from what its tasks saw."""
         seen: dict[str, int] = {}
         for receipt in receipts:
             for name, time_ms in receipt["watermarks"].items():
                 seen[name] = max(time_ms, seen.get(name, time_ms))
         before = self.latest.watermarks if self.latest else Watermarks()
-        return before.after(self._planner.watermarks(), seen)
+        return before.after(self._planner.watermarks(), seen, waiting=waiting)
 
     def _gather(
         self, epoch: int, combine: set[str]

@@ -12,9 +12,10 @@ import hashlib
 import os
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from ferryman._serve.registry import own_directory
 
 
 def home(checkpoint: str, run_id: str, configured: str | None) -> Path:
@@ -33,7 +34,7 @@ def _base(configured: str | None) -> Path:
     for name in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
         if place := os.environ.get(name):
             return Path(place.replace(":", ",").split(",")[0]) / "ferryman"
-    return Path(tempfile.gettempdir()) / f"ferryman-{os.getuid()}"
+    return own_directory()
 
 
 def forget_earlier_runs(place: Path) -> None:

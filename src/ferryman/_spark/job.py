@@ -99,9 +99,9 @@ class Job(Changing):
     def _begin(self, trigger: dict[str, Any]) -> StreamingQuery:
         self._runner.recommit()
         intent = self._runner.checkpoint.intent()
-        if intent is not None and intent[0] == self._runner.next:
+        if intent is not None and intent.silent and intent.epoch == self._runner.next:
             # A silent epoch was under way when the driver died: it comes first, just as it was begun.
-            self._silent_epoch(intent[1])
+            self._silent_epoch(intent.time_ms)
         spark_side = f"{self._runner.checkpoint.directory.spark_uri}/spark"
         self._pending = self._pending_batch()
         writer = self._source.frame.writeStream.foreachBatch(self._batch).queryName(self.name)
@@ -267,6 +267,8 @@ class Job(Changing):
             self._stopping = True
             self._changed.notify_all()
         self._nudge.set()
+        # An epoch that a plan keeps from beginning would be waited for until everything is copied.
+        self._runner.changes.abort(f"job {self.name!r} is stopping")
         if self._epoch_thread == threading.get_ident():
             threading.Thread(target=self._end, name="ferryman-stop", daemon=True).start()
             return

@@ -86,6 +86,8 @@ class Reconfigurer:
         self._changed = threading.Condition()
         self._current: Reconfiguration | None = None
         self._next: dict[int, Planner] = {}
+        # The groups whose rows waited in the epoch under way, or in the last one.
+        self._held: frozenset[int] = frozenset()
         self._history: list[Reconfiguration] = []
         self._isolate = isolate
         self.survey = Survey(len(planner.routing.owner), checkpoint, sites)
@@ -114,6 +116,7 @@ class Reconfigurer:
             current = self._current
             self._changed.wait_for(lambda: current is None or self._closed or not current._machine.stopped)
             self._rhythm.begin(time.monotonic())
+            self._held = frozenset()
             if current is None or current.over or self._closed:
                 return self.planner, frozenset()
             current._machine = current._machine.on_begin()
@@ -121,7 +124,8 @@ class Reconfigurer:
             assert current._machine.running is not None, "it has just begun"
             if current._machine.running.table != current._machine.table:
                 reach("plan-switch")
-            return self._planner_for(current._machine.running.table), current._machine.running.held
+            self._held = current._machine.running.held
+            return self._planner_for(current._machine.running.table), self._held
 
     def ended(self, planner: Planner, latest: Manifest | None, *, committed: bool) -> None:
         """Learn how the epoch ended that was run with a layout, and which is the newest committed one."""
@@ -162,7 +166,8 @@ class Reconfigurer:
         # Without the lock: who holds it may be waking the one who asks.
         current = self._current
         if current is None or current.over or self._closed:
-            return 0.0 if self._freight.waiting else None
+            # What was due in groups that waited nobody has looked at.
+            return 0.0 if self._freight.waiting or self._held else None
         machine = current._machine
         if self._freight.waiting - machine.layout().held:
             return self._carrier.wait_s()
@@ -300,7 +305,10 @@ class Reconfigurer:
         except Exception as error:
             log.warning("a plan was given up: %s", error)
             with self._changed:
-                self._give_up(current, str(error))
+                # An epoch under way may still hand over, and what it then waits for nobody copies any more.
+                while not current.over:
+                    self._give_up(current, str(error))
+                    self._changed.wait_for(lambda: current.over or current._machine.to_copy())
         current.wait()
         reach("plan-release")
         self._tidy(current, travel)

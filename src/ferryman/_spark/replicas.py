@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
+from ferryman._model.errors import PeerFailed
 from ferryman._model.records import RoutingTable
 from ferryman._spark.hosts import Place
 from ferryman._spark.plan import Planner
@@ -92,6 +93,7 @@ class Replicas:
                     self._bring(planner, seen)
             except Exception as error:
                 # A host was lost, or executors come and go; the next epoch's layout knows of it.
+                self.epoch = None
                 log.debug("replicas are not at epoch %d: %s", seen, error)
 
     def _bring(self, planner: Planner, epoch: int) -> None:
@@ -117,7 +119,9 @@ class Replicas:
             still = groups & wanted.get(location, frozenset())
             useless = groups - still - owned.get(location, set())
             if useless:
-                self._hosts.drop(location, self._errand(tuple(sorted(useless))))
+                # One that is gone has forgotten already.
+                with contextlib.suppress(PeerFailed):
+                    self._hosts.drop(location, self._errand(tuple(sorted(useless))))
             self._brought[location] = still
         self._brought = {location: groups for location, groups in self._brought.items() if groups}
 

@@ -220,6 +220,15 @@ def test_a_task_that_comes_too_late_is_told_so_and_changes_nothing(case: Case, o
     check(case, opened, [1, 1, 5, 5], {})
 
 
+def test_a_main_never_goes_back(case: Case, opened: store.Store) -> None:
+    opened.ingest(case.part({1: (1, 1.0, True)}), ALL, 5)
+    with pytest.raises(StaleTask, match="beyond epoch 3"):
+        opened.ingest(case.part({}), ALL, 3)
+    check(case, opened, [5] * GROUPS, {1: (1, 1.0, True)})
+    opened.ingest(case.part({2: (2, 2.0, None)}), ALL, 5)
+    check(case, opened, [5] * GROUPS, {2: (2, 2.0, None)})
+
+
 def test_a_main_that_is_not_there_cannot_be_advanced(case: Case, opened: store.Store) -> None:
     opened.ingest(case.part({}), ALL, 1)
     opened.drop(ALL[:1])

@@ -78,7 +78,13 @@ class Store(Protocol):
         """
 
     def ingest(self, part: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
-        """Replace the mains of these groups by exactly the part's rows, whatever was there."""
+        """Replace the mains of these groups by exactly the part's rows; one that is beyond the epoch never goes back.
+
+        Raises
+        ------
+        StaleTask
+            If a group is beyond the epoch. Then nothing is changed.
+        """
 
     def scan(self, group: int, as_of: int) -> pa.Table:
         """Give all rows of a group as a part; `StaleTask` if its main is not at that epoch."""
@@ -180,13 +186,8 @@ def to_advance(at: Ints, groups: Ints, epoch: int) -> Ints:
     groups
         The groups that a task wants to advance to `epoch`.
     """
+    none_beyond(at, groups, epoch)
     mine = at[groups]
-    beyond = groups[mine > epoch]
-    if len(beyond):
-        raise StaleTask(
-            f"Key group {beyond[0]} is at epoch {at[beyond[0]]}, beyond epoch {epoch}: another task has "
-            "taken this work over. Let this task end; its changes are not needed."
-        )
     missing = groups[mine < 0]
     if len(missing) and epoch > 0:
         raise StaleTask(
@@ -194,6 +195,16 @@ def to_advance(at: Ints, groups: Ints, epoch: int) -> Ints:
             "dropped, or a process was killed while writing it. Rebuild the main with ingest, then apply."
         )
     return groups[mine < epoch]
+
+
+def none_beyond(at: Ints, groups: Ints, epoch: int) -> None:
+    """Refuse work of an epoch on groups that are beyond it."""
+    beyond = groups[at[groups] > epoch]
+    if len(beyond):
+        raise StaleTask(
+            f"Key group {beyond[0]} is at epoch {at[beyond[0]]}, beyond epoch {epoch}: another task has "
+            "taken this work over. Let this task end; its changes are not needed."
+        )
 
 
 def end_of(prefix: bytes) -> bytes:

@@ -109,6 +109,7 @@ class ColumnarStore:
         rows = Rows.of(part, self._key, self._declared, contract.mark(wanted, self._groups))
         counts, text = self._sizes(rows)
         with self._turn, self._locks.held(np.sort(wanted)):
+            contract.none_beyond(self._ledger.epochs(), wanted, epoch)
             numbers = np.zeros(self._groups, np.int64)
             for group in np.flatnonzero(counts).tolist():
                 numbers[group] = self._files.blank(group, int(counts[group]), int(text[group]))

@@ -77,6 +77,7 @@ class LmdbStore:
         rows = Rows.of(part, self._key, self._state, contract.mark(wanted, self._groups))
         records = self._records_of(rows)
         with self._locks.held(np.sort(wanted)):
+            contract.none_beyond(self.epochs(), wanted, epoch)
             # Without a main until all of it is there.
             self._forget(wanted)
             for some in _turns(records):

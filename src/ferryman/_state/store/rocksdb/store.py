@@ -67,6 +67,7 @@ class RocksdbStore:
         rows = Rows.of(part, self._key, self._state, contract.mark(wanted, self._groups))
         self._at.settle(wanted)
         with self._at.held(wanted) as databases:
+            contract.none_beyond(self._at.ledger.epochs(), wanted, epoch)
             self._write(databases, rows, wanted, epoch, anew=wanted)
 
     def scan(self, group: int, as_of: int) -> pa.Table:
