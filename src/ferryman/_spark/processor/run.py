@@ -133,10 +133,14 @@ class _Call:
         struct = rows.column(INITIAL).combine_chunks().filter(pa.array(mask))
         table = pa.Table.from_arrays([struct.field(i) for i in range(struct.type.num_fields)], names=struct.type.names)
         order = np.argsort(index[mask], kind="stable")
-        positions = index[mask][order].tolist()
+        positions = index[mask][order]
         table = table.take(pa.array(order))
-        frames: Iterator[Any] = (self._runner.frame(table.slice(i, 1)) for i in range(table.num_rows))
-        for position, one in zip(positions, frames if self._runner.pandas else input_rows(table), strict=True):
+        initial: Iterator[Any] = input_rows(table)
+        if self._runner.pandas:
+            # As Spark does: the rows of a key in one frame.
+            positions, counts = np.unique(positions, return_counts=True)
+            initial = cut(self._runner.frame(table), counts.tolist())
+        for position, one in zip(positions.tolist(), initial, strict=True):
             self._focus.position = position
             user.handleInitialState(self.keys[position], one, self._values)
         self._focus.position = None
