@@ -100,7 +100,10 @@ class GroupedStream:
         label = name or str(getattr(func, "__name__", "function"))
         mode = time_mode(timeoutConf, label)
         state = parse_ddl(stateStructType, f"operator {label!r}, stateStructType")
-        processor = GroupStateProcessor(func, state, timeoutConf, self._keyed.parent.schema.names)
+        parent = self._keyed.parent
+        processor = GroupStateProcessor(
+            func, state, timeoutConf, parent.schema.names, watermark=parent.event_time is not None
+        )
         return self._transform(True, processor, outputStructType, outputMode, mode, None, "", label)
 
     def _transform(

@@ -97,7 +97,7 @@ class _Call:
         time = given.time
         self._values = (
             TimerValues()
-            if runner.time_mode == "none"
+            if runner.time_mode == "none" and not runner.group_state
             else TimerValues(time.now_ms, time.watermark_ms if time.watermark_ms is not None else 0)
         )
         self._doing = "init"
@@ -192,7 +192,9 @@ class _Call:
             )
             if some is not None:
                 self.made.extend(some)
-            timers.delete(at)
+            if not self._runner.group_state:
+                # A function has its timeout until it changes something.
+                timers.delete(at)
             self._ends.append((len(self.made), position))
         self._focus.position = None
 
