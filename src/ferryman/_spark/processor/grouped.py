@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import GroupedData
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._operator.cells import tables_of
@@ -125,6 +125,11 @@ class GroupedStream:
                 f"operator {label!r}: eventTimeColumnName={event_time!r} is not a column of its output, which has "
                 f"{', '.join(output.names)}. Name the output's column of event time."
             )
+        if event_time and output[event_time].dataType not in (TimestampType(), TimestampNTZType()):
+            raise InvalidConfiguration(
+                f"operator {label!r}: eventTimeColumnName={event_time!r} is of type "
+                f"{output[event_time].dataType.simpleString()}, and event time is a timestamp. Declare it as one."
+            )
         packed = _packed(processor, label)
         recorder = Recorder(label, mode, self._keyed.names)
         # On a copy: what `init` leaves in the object must not travel to the tasks.
@@ -154,6 +159,7 @@ class GroupedStream:
             start is not None,
             _timezone(keyed),
             group_state=isinstance(processor, GroupStateProcessor),
+            event_time=event_time if event_time and keyed.parent.event_time is not None else None,
         )
         time = TimeSpec((), None, due, mode == "eventtime")
         inputs = to_arrow(keyed.parent.schema)
