@@ -16,6 +16,7 @@ from ferryman._model.errors import InvalidConfiguration
 from ferryman._operator.cells import tables_of
 from ferryman._spark.processor.group_state import GroupStateProcessor, time_mode
 from ferryman._spark.processor.handle import Recorder
+from ferryman._spark.processor.initial import initial_rows
 from ferryman._spark.processor.run import INITIAL, ProcessorRunner
 from ferryman._spark.schema import declared_struct, parse_ddl, to_arrow
 from ferryman._spark.task import OperatorSpec, TimeSpec
@@ -146,7 +147,7 @@ class GroupedStream:
         tables = (replace(tables[0], settings=settings), *tables[1:])
         keyed.check(label, tables[0].state)
         arrow = to_arrow(output)
-        start = None if initial is None else _initial(initial, keyed, label)
+        start = None if initial is None else initial_rows(initial, keyed, label)
         runner = ProcessorRunner(
             packed,
             pandas,
@@ -164,7 +165,7 @@ class GroupedStream:
         time = TimeSpec((), None, due, mode == "eventtime")
         inputs = to_arrow(keyed.parent.schema)
         if start is not None:
-            inputs = inputs.append(pa.field(INITIAL, pa.struct(list(to_arrow(start.schema)))))
+            inputs = inputs.append(pa.field(INITIAL, to_arrow(start.schema).field(INITIAL).type))
         key = KeySchema(keyed.key, nulls=True)
         spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, tuple(recorder.deleted))
         return keyed.operated(spec, output, event_time=event_time or None, initial=start)
@@ -201,19 +202,3 @@ def _packed(processor: StatefulProcessor, label: str) -> bytes:
             "Open connections, locks and the like in `init`, not in the constructor."
         ) from error
     return packed
-
-
-def _initial(grouped: GroupedData, keyed: KeyedStream, label: str) -> Any:
-    """Give the rows of the initial state, checked against the key."""
-    if not isinstance(grouped, GroupedData):
-        raise InvalidConfiguration(
-            f"operator {label!r}: initialState={grouped!r}. Give a grouped batch DataFrame: df.groupBy(...)."
-        )
-    frame = grouped._df
-    missing = [one for one in keyed.names if one not in frame.columns]
-    if frame.isStreaming or missing:
-        raise InvalidConfiguration(
-            f"operator {label!r}: initialState must be a batch DataFrame grouped by {', '.join(keyed.names)}"
-            + (f", and has no column {', '.join(missing)}." if missing else ", and this one is streaming.")
-        )
-    return frame
