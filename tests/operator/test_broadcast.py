@@ -28,7 +28,8 @@ class Alarms(Operator):
     def process(self, key: Any, row: Any) -> Iterator[Any]:
         if row.kind == "reading":
             self.n += 1
-            broken = sorted(name for name, rule in self.rules.items() if row.value > rule.value)
+            rules = getattr(self, "rules", {})
+            broken = sorted(name for name, rule in rules.items() if row.value > rule.value)
             yield key, f"{self.n} {broken}"
 
 
@@ -62,6 +63,50 @@ def test_all_instances_read_the_version_of_their_epoch() -> None:
         assert verify(harness.checkpoint).faults == ()
         with pytest.raises(NullKey, match=r"'Alarms\.rules', epoch 6.*'sensor'"):
             harness.epoch(readings, broadcast=rules(("rule", None, 0, None)))
+
+
+class Told(Operator):
+    """Tell which rules there are, and all that is known of them."""
+
+    n = Value(int, 0)
+    output = "sensor string, rules string"
+
+    def process(self, key: Any, row: Any) -> Iterator[Any]:
+        self.n += 1
+        yield key, f"{self.n} {[(name, *rule) for name, rule in sorted(getattr(self, 'rules', {}).items())]}"
+
+
+def test_a_job_that_has_epochs_may_gain_one_and_it_may_gain_a_column() -> None:
+    def without(stream: Any) -> Any:
+        return stream.key_by("sensor").process(Told)
+
+    def with_rules(stream: Any) -> Any:
+        return stream.key_by("sensor").process(Told, broadcast={"rules": stream.broadcast("sensor", deleted="gone")})
+
+    def with_more(stream: Any) -> Any:
+        # The column that took keys out before is one of the state's own now.
+        return stream.key_by("sensor").process(Told, broadcast={"rules": stream.broadcast("sensor")})
+
+    reading = [("reading", "a", 50, None)]
+    with Harness(without, INPUT, instances=2) as harness:
+        harness.epoch(reading)
+        harness.snapshot()
+        harness.epoch(reading)
+        harness.redeclare(with_rules)
+        with pytest.raises(Crash):
+            harness.epoch(reading, crash=True)
+        assert harness.epoch(reading) == [("a", "3 []")]
+        rule = {"Told.rules": [("rule", "warm", 40, None)]}
+        assert harness.epoch(reading, broadcast=rule) == [("a", "4 [('warm', 'rule', 40)]")]
+        harness.redeclare(with_more)
+        assert harness.epoch(reading) == [("a", "5 [('warm', 'rule', 40, None)]")]
+        rule = {"Told.rules": [("rule", "hot", 90, True)]}
+        assert harness.epoch(reading, broadcast=rule) == [
+            ("a", "6 [('hot', 'rule', 90, True), ('warm', 'rule', 40, None)]")
+        ]
+        harness.restart()
+        assert len(harness.state("Told.rules")) == 2
+        assert verify(harness.checkpoint).faults == ()
 
 
 def test_it_cannot_be_changed_by_an_operator() -> None:
@@ -98,21 +143,25 @@ def test_on_spark_with_a_restart(spark: Any, tmp_path: Path) -> None:
     beside = Beside(spark, tmp_path, INPUT)
     rows: list[Any] = []
 
-    def run() -> None:
+    def run(*, with_rules: bool = True) -> None:
         ferry = Ferry(spark, tmp_path / "checkpoint")
         source = ferry.stream(beside.stream())
         rules = source.where("kind = 'rule'").broadcast("sensor", deleted="gone")
-        stream = source.where("kind = 'reading'").key_by("sensor").process(Alarms, broadcast={"rules": rules})
+        broadcast = {"rules": rules} if with_rules else {}
+        stream = source.where("kind = 'reading'").key_by("sensor").process(Alarms, broadcast=broadcast)
         sink = sinks.foreach(lambda frame, _: rows.extend(tuple(row) for row in frame.collect()))
         stream.write(sink).start("alarms", instances=2, trigger={"availableNow": True}).wait()
 
+    # The job has an epoch before it has rules.
+    beside.give([("reading", "a", 50, None)])
+    run(with_rules=False)
     beside.give([("reading", "a", 50, None), ("rule", "warm", 40, None)], [("reading", "b", 30, None)])
     run()
     beside.give([("rule", "low", 10, None), ("reading", "b", 30, None)])
     run()
 
-    assert sorted(rows) == [("a", "1 ['warm']"), ("b", "1 []"), ("b", "2 ['low']")]
+    assert sorted(rows) == [("a", "1 []"), ("a", "2 ['warm']"), ("b", "1 []"), ("b", "2 ['low']")]
     log = Checkpoint(LocalDirectory(tmp_path / "checkpoint"))
-    assert rebuild(log, "Alarms.rules", 3).column("sensor").to_pylist() == ["warm", "low"]
-    write_snapshot(log, 3)
+    assert rebuild(log, "Alarms.rules", 4).column("sensor").to_pylist() == ["warm", "low"]
+    write_snapshot(log, 4)
     assert verify(log).faults == ()

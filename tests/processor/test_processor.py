@@ -267,12 +267,13 @@ def test_a_function_with_a_group_state_and_timeouts(spark: Any, tmp_path: Path) 
 
 class PandasStarted(PandasCounting):
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
-        count, total = self.seen.get() or (0, 0)
-        self.seen.update((count + int(initialState["n"].iloc[0]), total + 1))
+        calls, _ = self.seen.get() or (0, 0)
+        # All rows of a key come at once.
+        self.seen.update((calls + 1, int(initialState["n"].sum()) * 1000 + len(initialState)))
 
 
 def test_pandas_with_an_initial_state(beside: Beside) -> None:
-    initial = beside.spark.createDataFrame([("s1", 10), ("nobody", 7)], "sensor string, n long")
+    initial = beside.spark.createDataFrame([("s1", 10), ("s2", 3), ("s1", 5), ("nobody", 7)], "sensor string, n long")
 
     def build(df: Any) -> Any:
         return df.groupBy("sensor").transformWithStateInPandas(

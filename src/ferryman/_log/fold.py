@@ -127,20 +127,24 @@ def base_of(checkpoint: Checkpoint, epoch: int) -> tuple[Snapshot | None, int]:
     return base, after
 
 
-def rebuild(checkpoint: Checkpoint, table: str, epoch: int, groups: Groups | None = None) -> pa.Table:
-    """Rebuild a table's state as of a committed epoch, from the checkpoint directory alone."""
+def rebuild(
+    checkpoint: Checkpoint, table: str, epoch: int, groups: Groups | None = None, *, card: JobCard | None = None
+) -> pa.Table:
+    """Rebuild a table's state as of a committed epoch, from the checkpoint directory alone.
+
+    With a card, as that declares it: the one of a job that was declared anew is written with its first epoch.
+    """
     while True:
         snapshots = checkpoint.snapshots()
         try:
-            return _rebuild(checkpoint, table, epoch, groups)
+            return _rebuild(checkpoint, table, epoch, groups, card or checkpoint.card())
         except MissingDelta:
             # The retention may have replaced what we were reading; then there is a newer snapshot to begin with.
             if checkpoint.snapshots() == snapshots:
                 raise
 
 
-def _rebuild(checkpoint: Checkpoint, table: str, epoch: int, groups: Groups | None) -> pa.Table:
-    card = checkpoint.card()
+def _rebuild(checkpoint: Checkpoint, table: str, epoch: int, groups: Groups | None, card: JobCard | None) -> pa.Table:
     if card is None or table not in card.tables:
         known = ", ".join(sorted(card.tables)) if card else "none"
         raise UnknownOption(f"{checkpoint.directory.uri} has no table {table!r}; it has: {known}. Check the name.")

@@ -104,6 +104,10 @@ class OutputMismatch(FerrymanError):
     """An operator's output or new state does not fit its declared schema."""
 
 
+class LateOutput(FerrymanError):
+    """An operator put out a row that is late already for the operators after it."""
+
+
 class StateMisused(FerrymanError):
     """An operator used its state in a way that cannot be kept."""
 

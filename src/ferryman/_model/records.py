@@ -145,7 +145,8 @@ class Watermarks:
     Attributes
     ----------
     inputs
-        Each declared watermark, by its column: the latest time seen less the delay.
+        Each declared watermark: the latest time seen less the delay. By its column, and where several are declared on
+        one column, by that and the first operator after it: "time@sensors".
     used_ms
         What the epoch itself went by; rows older than that are late in the next epoch.
     next_ms

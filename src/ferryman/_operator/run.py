@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ferryman._model.errors import OutputMismatch
 from ferryman._state.tables import Changes, Entries, Parts
@@ -43,6 +44,19 @@ class Time:
     earliest_ms: int | None = None
     late_ms: int | None = None
     due: tuple[tuple[int, int, str], ...] = ()
+
+
+def late_bound(times: pa.ChunkedArray, late_ms: int) -> pa.Scalar:
+    """Give up to where rows are late, as a time of the rows' own type."""
+    return pa.scalar(late_ms * 1000, pa.timestamp("us", "UTC")).cast(times.type)
+
+
+def in_time(times: pa.ChunkedArray, late_ms: int) -> pa.ChunkedArray:
+    """Tell which rows are not late, by their times.
+
+    A row without a time is never late: it is for the operator to say what such a row means.
+    """
+    return pc.fill_null(pc.greater(times, late_bound(times, late_ms)), True)
 
 
 @dataclass(frozen=True)

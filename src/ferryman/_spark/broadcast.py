@@ -16,7 +16,7 @@ import pyarrow as pa
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.fold import fold, keys_of, rebuild
 from ferryman._model.errors import InvalidConfiguration, NullKey
-from ferryman._model.records import DeltaRef, RoutingTable
+from ferryman._model.records import DeltaRef, JobCard, RoutingTable
 from ferryman._spark.stream import Stream
 from ferryman._state.keys import KeySchema, last
 from ferryman._state.store.contract import DELETED, HASH, delta_schema, part_schema
@@ -50,13 +50,15 @@ class Broadcast:
 
 
 class BroadcastTable:
-    """The newest version of one broadcast state, in the driver."""
+    """The newest version of one broadcast state, in the driver: as of an epoch, as the job's card declares it now."""
 
-    def __init__(self, checkpoint: Checkpoint, spec: TableSpec, deleted: str | None, epoch: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, card: JobCard, spec: TableSpec, deleted: str | None, epoch: int) -> None:
         self._checkpoint = checkpoint
         self._spec = spec
         self._deleted = deleted
-        self._rows = rebuild(checkpoint, spec.name, epoch) if epoch else part_schema(spec.key, spec.state).empty_table()
+        self._rows = part_schema(spec.key, spec.state).empty_table()
+        if epoch:
+            self._rows = rebuild(checkpoint, spec.name, epoch, card=card)
         self._next: pa.Table | None = None
 
     def update(self, rows: pa.Table, epoch: int, routing: RoutingTable) -> DeltaRef | None:

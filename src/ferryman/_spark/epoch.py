@@ -105,6 +105,7 @@ class EpochRunner:
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,
+                card,
                 one,
                 node.stream.broadcasts[one.name.rpartition(".")[2]].deleted,
                 self.latest.epoch if self.latest else 0,

@@ -36,6 +36,7 @@ from ferryman._spark.interval import seconds
 from ferryman._spark.job import Job, as_ferryman
 from ferryman._spark.plan import Bytes, Planner
 from ferryman._spark.stream import Operated, Output, Source, Stream
+from ferryman._spark.watermarks import name_watermarks
 from ferryman._state import kernels
 
 
@@ -182,6 +183,7 @@ class Ferry:
         streams = _reachable(outputs)
         source = _source(streams)
         operators = _operators(streams)
+        name_watermarks(operators)
         advice.advise(self.spark)
         kernels.warm()
         place = directory(self._checkpoint, fsync=self._fsync)

@@ -210,7 +210,7 @@ class Planner:
         inputs = spec.input.names
         fields = [parent.schema[name] for name in inputs if name != INITIAL]
         if stream.initial is not None:
-            fields.append(StructField(INITIAL, stream.initial.schema))
+            fields.append(StructField(INITIAL, stream.initial.schema[INITIAL].dataType))
         routing = [
             StructField(HASH, LongType(), False),
             StructField(SEQUENCE, LongType(), False),
@@ -318,19 +318,16 @@ def _literal(spark: SparkSession, values: npt.NDArray[np.int32]) -> Column:
 
 def with_initial(rows: DataFrame, initial: DataFrame, spec: OperatorSpec, *, first: bool) -> DataFrame:
     """Add the column for an operator's initial state; in the first epoch, its rows too."""
-    rows = rows.withColumn(INITIAL, F.lit(None).cast(initial.schema))
+    rows = rows.withColumn(INITIAL, F.lit(None).cast(initial.schema[INITIAL].dataType))
     if not first:
         return rows
     keys = set(spec.key.fields.names)
     columns = [
-        F.col(f"`{one.name}`").cast(one.dataType)
-        if one.name in keys
-        else F.lit(None).cast(one.dataType).alias(one.name)
+        F.col(f"`{one.name}`") if one.name in keys else F.lit(None).cast(one.dataType).alias(one.name)
         for one in rows.schema
         if one.name != INITIAL
     ]
-    state = F.struct(*(F.col(f"`{name}`") for name in initial.columns)).alias(INITIAL)
-    return rows.union(initial.select(*columns, state))
+    return rows.union(initial.select(*columns, INITIAL))
 
 
 def hash_of(keys: list[StructField], columns: list[Column]) -> Column:

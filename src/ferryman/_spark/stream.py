@@ -167,7 +167,7 @@ class EventTime:
     Attributes
     ----------
     name
-        The watermark's name in the manifest: the column it was declared on.
+        The column it was declared on: the watermark's name in the manifest, unless several are on that column.
     reported
         Whether an operator has seen it already; the first one after its declaration reports it.
     drops
@@ -257,6 +257,11 @@ class Operated(Stream):
         self.spec = replace(self.spec, tables=tables)
         if self.combined is not None:
             self.combined = replace(self.combined, tables=tables)
+
+    def report_as(self, name: str) -> None:
+        """Report the watermark under a name of its own."""
+        reports = tuple((name, column, delay_ms) for _, column, delay_ms in self.spec.time.watermarks)
+        self.spec = replace(self.spec, time=replace(self.spec.time, watermarks=reports))
 
     def keep_in(self, store: str) -> None:
         """Keep all tables of the operator in one kind of store."""

@@ -24,7 +24,7 @@ from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, NullKey, OperatorFailed, PinningLost, StaleTask, to_text
 from ferryman._model.records import DeltaRef, HeldRows
-from ferryman._operator.run import Given, Made, Runner, Time
+from ferryman._operator.run import Given, Made, Runner, Time, in_time
 from ferryman._operator.sides import LATE, sided_schema, with_sides
 from ferryman._spark.home import alone, forget_earlier_runs, home, host
 from ferryman._spark.share import Share
@@ -358,11 +358,8 @@ def _without_late(spec: OperatorSpec, control: Control, rows: pa.Table) -> tuple
     """Part the rows into those to work on and those that are not waited for any more."""
     if spec.time.late is None or control.late_ms is None or not rows.num_rows:
         return rows, rows.slice(0, 0)
-    times = rows.column(spec.time.late)
-    bound = pa.scalar(control.late_ms * 1000, pa.timestamp("us", "UTC")).cast(times.type)
-    # A row without a time is never late: it is for the operator to say what such a row means.
-    in_time = pc.fill_null(pc.greater(times, bound), True)
-    return rows.filter(in_time), rows.filter(pc.invert(in_time))
+    timely = in_time(rows.column(spec.time.late), control.late_ms)
+    return rows.filter(timely), rows.filter(pc.invert(timely))
 
 
 def _with_due(

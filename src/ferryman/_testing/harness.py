@@ -94,6 +94,7 @@ class Harness:
         self._groups = groups
         self._store = store
         self._hosts = hosts
+        self._card: JobCard | None = None
         self._broadcasts: dict[str, BroadcastTable] = {}
         self._broadcast_schemas: dict[str, pa.Schema] = {}
         self._routing = RoutingTable.even(1, groups, instances)
@@ -111,13 +112,15 @@ class Harness:
             for step in self._steps
             for table in step.spec.tables
         }
-        card = self.checkpoint.card()
+        card = self._card
         if card is None:
             card = JobCard(uuid.uuid4().hex, "harness", self._groups, wanted)
+            self.checkpoint.create(card)
         else:
             dropped = {step.spec.name: step.spec.dropped for step in self._steps}
             card = JobCard(card.id, card.job, card.groups, evolved(card, wanted, dropped, "the harness"))
-        self.checkpoint.create(card)
+        # A card that has changed is written with the next epoch, as a job does.
+        self._card = card
         for step in self._steps:
             step.evolve({name: evolution_of(one) for name, one in card.tables.items()})
         self.restart()
@@ -173,6 +176,8 @@ class Harness:
         if crash:
             self.restart()
             raise Crash(f"epoch {number} was not committed")
+        if self.checkpoint.card() != self._declared:
+            self.checkpoint.create(self._declared)
         manifest = self._manifest(number, receipts, latest)
         self.checkpoint.commit(replace(manifest, tables={**manifest.tables, **tables}))
         for table in self._broadcasts.values():
@@ -191,7 +196,9 @@ class Harness:
             for one in step.spec.tables:
                 if one.broadcast:
                     stream = step.broadcasts[one.name.rpartition(".")[2]]
-                    self._broadcasts[one.name] = BroadcastTable(self.checkpoint, one, stream.deleted, self.epochs)
+                    self._broadcasts[one.name] = BroadcastTable(
+                        self.checkpoint, self._declared, one, stream.deleted, self.epochs
+                    )
                     self._broadcast_schemas[one.name] = to_arrow(stream.stream.schema)
         self._run = uuid.uuid4().hex
         shutil.rmtree(self._place / "home", ignore_errors=True)
@@ -224,12 +231,17 @@ class Harness:
     def state(self, table: str | None = None, epoch: int | None = None) -> list[dict[str, Any]]:
         """Give a table of the state, by default the first operator's own, as of an epoch."""
         name = table or self._steps[0].spec.name
-        rows = rebuild(self.checkpoint, name, self.epochs if epoch is None else epoch).drop_columns([HASH])
-        card = self.checkpoint.job_card().tables[name]
-        listed: list[dict[str, Any]] = rows.sort_by([(one, "ascending") for one, _ in card.key]).to_pylist()
+        rows = rebuild(self.checkpoint, name, self.epochs if epoch is None else epoch, card=self._declared)
+        key = [(one, "ascending") for one, _ in self._declared.tables[name].key]
+        listed: list[dict[str, Any]] = rows.drop_columns([HASH]).sort_by(key).to_pylist()
         return listed
 
     # -- inside ----------------------------------------------------------------------------------
+
+    @property
+    def _declared(self) -> JobCard:
+        assert self._card is not None, "a harness begins with a pipeline"
+        return self._card
 
     def _table(self, rows: Rows) -> pa.Table:
         return self._rows(rows, to_arrow(self._schema))

@@ -7,7 +7,7 @@ import datetime
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -107,8 +107,8 @@ class Record:
         """Give values as later epochs will read them, so that this one reads the same."""
         assert self.plain is not None, "the caller looked"
         read: list[Any] = []
-        for number, value in enumerate(values):
-            if type(value) in _PLAIN:
+        for number, (value, rounded) in enumerate(zip(values, self._rounded, strict=True)):
+            if not rounded and type(value) in _PLAIN:
                 read.append(value)
                 continue
             try:
@@ -118,6 +118,11 @@ class Record:
             except Exception:  # What does not fit is refused, with its field, when the key's changes are gathered.
                 read.append(value)
         return tuple(read)
+
+    @cached_property
+    def _rounded(self) -> tuple[bool, ...]:
+        """Tell which fields have floats of 32 bits, which hold less than Python's."""
+        return tuple(_has_float32(one.type) for one in self.fields)
 
     def subkey(self, key: Any, name: str) -> tuple[Any, ...]:
         """Check a key of a map, and give it as it will come back: what is equal there must be equal here."""
@@ -142,6 +147,9 @@ class Record:
         """Give a value as it comes back."""
         kind = self.fields[number].type
         load, dump = (side[number] if side else None for side in (self.load, self.dump))
+        if pa.types.is_nested(kind) and self._rounded[number]:
+            (value,) = to_list(pa.array([value if dump is None else dump(value)], kind))
+            return value if load is None else load(value)
         if load is not None and dump is not None:
             return load(dump(value))
         if isinstance(value, datetime.datetime) and value.tzinfo is None and getattr(kind, "tz", None):
@@ -162,6 +170,12 @@ class Record:
             f"state {name!r} takes a tuple of {len(self.fields)} ({names}), and got {got}: {value!r}. Pass a tuple "
             "with a value for each field, None where there is none"
         )
+
+
+def _has_float32(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_float32(kind.field(number).type) for number in range(kind.num_fields))
+    return bool(pa.types.is_float32(kind))
 
 
 def _same_nans(key: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -21,11 +21,14 @@ TIME_MODES = {
 class GroupStateProcessor(StatefulProcessor):
     """Call a function as Spark does, with its `GroupState`."""
 
-    def __init__(self, function: Callable[..., Any], state: StructType, timeout: str, input: list[str]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], state: StructType, timeout: str, input: list[str], *, watermark: bool
+    ) -> None:
         self._function = function
         self._schema = state
         self._timeout = timeout
         self._input = input
+        self._watermark = watermark
 
     def init(self, handle: Any) -> None:
         self._handle = handle
@@ -41,32 +44,37 @@ class GroupStateProcessor(StatefulProcessor):
 
     def _call(self, key: Any, rows: Iterator[Any], time: Any, *, timed_out: bool) -> Iterator[Any]:
         before = self._state.get()
-        timers = [] if self._timeout == GroupStateTimeout.NoTimeout else list(self._handle.listTimers())
-        watermark = time.getCurrentWatermarkInMs()
         group = GroupState(
             before if before is not None else (),  # type: ignore[arg-type]
             time.getCurrentProcessingTimeInMs(),
-            watermark,
+            time.getCurrentWatermarkInMs() if self._watermark else GroupState.NO_TIMESTAMP,
             self._timeout,
             timed_out,
-            watermark >= 0,
+            self._watermark,
             before is not None,
             False,
             False,
-            timers[0] - 1 if timers else GroupState.NO_TIMESTAMP,
+            # Spark does not tell a function of the timeout before.
+            GroupState.NO_TIMESTAMP,
             b"",
             self._schema,
         )
-        # A timeout holds for one call: unless it is set again, it is gone.
-        group._timeout_timestamp = GroupState.NO_TIMESTAMP
         yield from self._function(key, rows, group)
+        self._keep(group)
+
+    def _keep(self, group: GroupState) -> None:
+        """Keep what a call has changed; one that changed nothing leaves the timeout before as well."""
+        timed = group._timeout_timestamp != GroupState.NO_TIMESTAMP
         if group._removed:
             self._state.clear()
         elif group._updated:
             self._state.update(tuple(group._value))
-        for timer in timers:
-            self._handle.deleteTimer(timer)
-        if group._timeout_timestamp != GroupState.NO_TIMESTAMP:
+        elif not timed:
+            return
+        if self._timeout != GroupStateTimeout.NoTimeout:
+            for timer in list(self._handle.listTimers()):
+                self._handle.deleteTimer(timer)
+        if timed:
             # A timeout is over when the time is past it, a timer when the time has come to it.
             self._handle.registerTimer(int(group._timeout_timestamp) + 1)
 

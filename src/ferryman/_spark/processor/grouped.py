@@ -10,12 +10,13 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import GroupedData
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._operator.cells import tables_of
 from ferryman._spark.processor.group_state import GroupStateProcessor, time_mode
 from ferryman._spark.processor.handle import Recorder
+from ferryman._spark.processor.initial import initial_rows
 from ferryman._spark.processor.run import INITIAL, ProcessorRunner
 from ferryman._spark.schema import declared_struct, parse_ddl, to_arrow
 from ferryman._spark.task import OperatorSpec, TimeSpec
@@ -100,7 +101,10 @@ class GroupedStream:
         label = name or str(getattr(func, "__name__", "function"))
         mode = time_mode(timeoutConf, label)
         state = parse_ddl(stateStructType, f"operator {label!r}, stateStructType")
-        processor = GroupStateProcessor(func, state, timeoutConf, self._keyed.parent.schema.names)
+        parent = self._keyed.parent
+        processor = GroupStateProcessor(
+            func, state, timeoutConf, parent.schema.names, watermark=parent.event_time is not None
+        )
         return self._transform(True, processor, outputStructType, outputMode, mode, None, "", label)
 
     def _transform(
@@ -122,6 +126,11 @@ class GroupedStream:
                 f"operator {label!r}: eventTimeColumnName={event_time!r} is not a column of its output, which has "
                 f"{', '.join(output.names)}. Name the output's column of event time."
             )
+        if event_time and output[event_time].dataType not in (TimestampType(), TimestampNTZType()):
+            raise InvalidConfiguration(
+                f"operator {label!r}: eventTimeColumnName={event_time!r} is of type "
+                f"{output[event_time].dataType.simpleString()}, and event time is a timestamp. Declare it as one."
+            )
         packed = _packed(processor, label)
         recorder = Recorder(label, mode, self._keyed.names)
         # On a copy: what `init` leaves in the object must not travel to the tasks.
@@ -138,7 +147,7 @@ class GroupedStream:
         tables = (replace(tables[0], settings=settings), *tables[1:])
         keyed.check(label, tables[0].state)
         arrow = to_arrow(output)
-        start = None if initial is None else _initial(initial, keyed, label)
+        start = None if initial is None else initial_rows(initial, keyed, label)
         runner = ProcessorRunner(
             packed,
             pandas,
@@ -151,11 +160,12 @@ class GroupedStream:
             start is not None,
             _timezone(keyed),
             group_state=isinstance(processor, GroupStateProcessor),
+            event_time=event_time if event_time and keyed.parent.event_time is not None else None,
         )
         time = TimeSpec((), None, due, mode == "eventtime")
         inputs = to_arrow(keyed.parent.schema)
         if start is not None:
-            inputs = inputs.append(pa.field(INITIAL, pa.struct(list(to_arrow(start.schema)))))
+            inputs = inputs.append(pa.field(INITIAL, to_arrow(start.schema).field(INITIAL).type))
         key = KeySchema(keyed.key, nulls=True)
         spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, tuple(recorder.deleted))
         return keyed.operated(spec, output, event_time=event_time or None, initial=start)
@@ -192,19 +202,3 @@ def _packed(processor: StatefulProcessor, label: str) -> bytes:
             "Open connections, locks and the like in `init`, not in the constructor."
         ) from error
     return packed
-
-
-def _initial(grouped: GroupedData, keyed: KeyedStream, label: str) -> Any:
-    """Give the rows of the initial state, checked against the key."""
-    if not isinstance(grouped, GroupedData):
-        raise InvalidConfiguration(
-            f"operator {label!r}: initialState={grouped!r}. Give a grouped batch DataFrame: df.groupBy(...)."
-        )
-    frame = grouped._df
-    missing = [one for one in keyed.names if one not in frame.columns]
-    if frame.isStreaming or missing:
-        raise InvalidConfiguration(
-            f"operator {label!r}: initialState must be a batch DataFrame grouped by {', '.join(keyed.names)}"
-            + (f", and has no column {', '.join(missing)}." if missing else ", and this one is streaming.")
-        )
-    return frame

@@ -71,10 +71,12 @@ class Recorder(StatefulProcessorHandle):
             raise InvalidConfiguration(
                 f"{where}: no state can be called that, or another one is. Give it another name."
             )
+        # As for Spark, 0 is none.
+        ttl_ms = ttl_ms or None
         if ttl_ms is not None and (self._time_mode != "processingtime" or ttl_ms <= 0):
             raise InvalidConfiguration(
                 f"{where}: a time to live of {ttl_ms!r} ms with timeMode {self._time_mode!r}. It needs timeMode "
-                "'ProcessingTime' and must be above 0."
+                "'ProcessingTime' and must not be below 0."
             )
         struct = parse_ddl(schema, where)
         subkey = None if key is None else parse_ddl(key, where)
@@ -113,7 +115,7 @@ class Handle(StatefulProcessorHandle):
     def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ListState:
         cell = self._cell("list", stateName, schema)
         assert isinstance(cell, ListCell), "its kind was checked"
-        return FerriedList(cell)
+        return FerriedList(cell, stateName)
 
     def getMapState(
         self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
-from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
+from ferryman._model.errors import FerrymanError, LateOutput, OperatorFailed, StateMisused
 from ferryman._operator.cells import Variables
-from ferryman._operator.run import Given, Made, Misfit
+from ferryman._operator.run import Given, Made, Misfit, in_time, late_bound
 from ferryman._spark.processor.declare import Declared
 from ferryman._spark.processor.frames import Frames, cut, to_frame
 from ferryman._spark.processor.handle import Handle
@@ -36,6 +37,7 @@ class ProcessorRunner:
 
     The processor travels pickled, and every task makes its own: what it keeps in itself does not outlive the task. With
     `group_state` it is a function of applyInPandasWithState, which Spark hands keys and numbers of other types.
+    `event_time` is the column of its output that hands the watermark on.
     """
 
     processor: bytes
@@ -49,6 +51,7 @@ class ProcessorRunner:
     initial: bool = False
     timezone: str = "UTC"
     group_state: bool = False
+    event_time: str | None = None
 
     def run(self, given: Given) -> Made:
         """Call the processor for every key that has rows, then for every timer that is due."""
@@ -79,6 +82,7 @@ class ProcessorRunner:
                 "value and pass it to `update`. The epoch was not committed."
             )
         output = call.made.table()
+        call.refuse_late(output)
         try:
             return variables.made(output)
         except Misfit as misfit:
@@ -97,7 +101,7 @@ class _Call:
         time = given.time
         self._values = (
             TimerValues()
-            if runner.time_mode == "none"
+            if runner.time_mode == "none" and not runner.group_state
             else TimerValues(time.now_ms, time.watermark_ms if time.watermark_ms is not None else 0)
         )
         self._doing = "init"
@@ -133,10 +137,14 @@ class _Call:
         struct = rows.column(INITIAL).combine_chunks().filter(pa.array(mask))
         table = pa.Table.from_arrays([struct.field(i) for i in range(struct.type.num_fields)], names=struct.type.names)
         order = np.argsort(index[mask], kind="stable")
-        positions = index[mask][order].tolist()
+        positions = index[mask][order]
         table = table.take(pa.array(order))
-        frames: Iterator[Any] = (self._runner.frame(table.slice(i, 1)) for i in range(table.num_rows))
-        for position, one in zip(positions, frames if self._runner.pandas else input_rows(table), strict=True):
+        initial: Iterator[Any] = input_rows(table)
+        if self._runner.pandas:
+            # As Spark does: the rows of a key in one frame.
+            positions, counts = np.unique(positions, return_counts=True)
+            initial = cut(self._runner.frame(table), counts.tolist())
+        for position, one in zip(positions.tolist(), initial, strict=True):
             self._focus.position = position
             user.handleInitialState(self.keys[position], one, self._values)
         self._focus.position = None
@@ -188,9 +196,27 @@ class _Call:
             )
             if some is not None:
                 self.made.extend(some)
-            timers.delete(at)
+            if not self._runner.group_state:
+                # A function has its timeout until it changes something.
+                timers.delete(at)
             self._ends.append((len(self.made), position))
         self._focus.position = None
+
+    def refuse_late(self, output: pa.Table) -> None:
+        """Refuse output that the next operator would leave out as late, as Spark does."""
+        name, late_ms = self._runner.event_time, self._given.time.late_ms
+        if name is None or late_ms is None:
+            return
+        times = output.column(name)
+        number = pc.index(in_time(times, late_ms), False).as_py()
+        if number < 0:
+            return
+        raise LateOutput(
+            f"operator {self._given.operator!r}, epoch {self._given.epoch}: {self._whose(number)}it gave a row with "
+            f"{name!r} {times[number]}, which is not after the watermark, {late_bound(times, late_ms)}, so the "
+            "operators after it would leave the row out as late. Give rows a later time, or do not name the column in "
+            "eventTimeColumnName, or give the watermark a longer delay. The epoch was not committed."
+        )
 
     def _whose(self, number: int) -> str:
         """Tell for which key a row was given, by its number; one to come is of the key at hand."""

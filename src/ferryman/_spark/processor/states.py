@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
@@ -28,8 +28,9 @@ class FerriedValue(ValueState):
 class FerriedList(ListState):
     """A list of the key at hand."""
 
-    def __init__(self, cell: ListCell) -> None:
+    def __init__(self, cell: ListCell, name: str) -> None:
         self._cell = cell
+        self._name = name
 
     def exists(self) -> bool:
         return self._cell.exists()
@@ -38,16 +39,22 @@ class FerriedList(ListState):
         return self._cell.get()
 
     def put(self, newState: list[Tuple]) -> None:
-        self._cell.put(newState)
+        self._cell.put(self._some(newState, "put", "Call clear to empty it"))
 
     def appendValue(self, newState: Tuple) -> None:
         self._cell.append((newState,))
 
     def appendList(self, newState: list[Tuple]) -> None:
-        self._cell.append(newState)
+        self._cell.append(self._some(newState, "appendList", "Call it only with something to add"))
 
     def clear(self) -> None:
         self._cell.clear()
+
+    def _some(self, values: Iterable[Tuple], method: str, hint: str) -> list[Tuple]:
+        listed = list(values)
+        if not listed:
+            raise ValueError(f"state {self._name!r}: {method} got an empty list, which Spark refuses. {hint}")
+        return listed
 
 
 class FerriedMap(MapState):

@@ -1,0 +1,121 @@
+"""The edges of a processor's states: no time to live, empty lists, floats of 32 bits, as Spark has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processor.beside import Beside, same
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from ferryman.errors import InvalidConfiguration, OperatorFailed
+from ferryman.testing import Harness
+
+INPUT = "key string, value double"
+OUTPUT = "key string, found string"
+
+
+def processed(stream: Any, processor: StatefulProcessor, mode: str = "None") -> Any:
+    return stream.groupBy("key").transformWithState(processor, OUTPUT, "Update", mode)
+
+
+class Lasting(StatefulProcessor):
+    """All kinds of state, with a time to live of 0, and with floats that 32 bits do not hold."""
+
+    def init(self, handle: Any) -> None:
+        self.value = handle.getValueState("value", "f float, d double, n int", ttlDurationMs=0)
+        self.list = handle.getListState("list", "f float", ttlDurationMs=0)
+        self.map = handle.getMapState("map", "f float", "f float", ttlDurationMs=0)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            yield Row(key=key[0], found=f"before {self.found()}")
+            self.value.update((row.value, row.value, 1))
+            self.list.appendValue((row.value,))
+            self.map.updateValue((row.value,), (row.value,))
+            yield Row(key=key[0], found=f"after {self.found()}")
+
+    def found(self) -> str:
+        value = self.value.get()
+        entries = sorted((tuple(key), tuple(one)) for key, one in self.map.iterator())
+        return str((value and tuple(value), [tuple(one) for one in self.list.get()], entries))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_time_to_live_of_0_is_none_and_floats_are_rounded_at_once(spark: Any, tmp_path: Path) -> None:
+    beside = Beside(spark, tmp_path, INPUT)
+    beside.give([("a", 0.1), ("a", 1 / 3)], [("a", 0.1), ("b", -0.7)])
+
+    def build(df: Any) -> Any:
+        return processed(df, Lasting())
+
+    same(beside.on_ferryman(build), beside.on_spark(build))
+
+
+def test_a_time_to_live_below_0_is_refused() -> None:
+    class Negative(Lasting):
+        def init(self, handle: Any) -> None:
+            handle.getValueState("value", "n long", ttlDurationMs=-1)
+
+    with pytest.raises(InvalidConfiguration, match="time to live of -1 ms"):
+        Harness(lambda stream: processed(stream, Negative(), "ProcessingTime"), INPUT)
+
+
+class Nested(StatefulProcessor):
+    def init(self, handle: Any) -> None:
+        self.value = handle.getValueState("value", "a array<float>, m map<string, float>, s struct<f float, n int>")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            yield Row(key=key[0], found=repr(self.value.get()))
+            self.value.update(([row.value, None], {"x": row.value}, (row.value, 3)))
+            yield Row(key=key[0], found=repr(self.value.get()))
+
+    def close(self) -> None:
+        pass
+
+
+def test_floats_inside_of_others_are_rounded_at_once_too() -> None:
+    with Harness(lambda stream: processed(stream, Nested()), INPUT) as harness:
+        (_, now) = harness.epoch([("a", 0.1)])
+        assert "0.10000000149011612" in now[1]
+        assert harness.epoch([("a", 0.1)])[0] == now
+
+
+class Emptying(StatefulProcessor):
+    """Give an empty list to a method of a list."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+    def init(self, handle: Any) -> None:
+        self.list = handle.getListState("list", "f double")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        getattr(self.list, self.method)([])
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("method", "hint"), [("put", "Call clear"), ("appendList", "with something to add")])
+def test_an_empty_list_is_refused_as_by_spark(spark: Any, tmp_path: Path, method: str, hint: str) -> None:
+    def build(df: Any) -> Any:
+        return processed(df, Emptying(method))
+
+    beside = Beside(spark, tmp_path, INPUT)
+    beside.give([("a", 1.0)])
+    with pytest.raises(StreamingQueryException, match="EMPTY_LIST_VALUE"):
+        beside.on_spark(build)
+    with (
+        Harness(build, INPUT) as harness,
+        pytest.raises(OperatorFailed, match=f"state 'list': {method} got an empty list.* {hint}"),
+    ):
+        harness.epoch([("a", 1.0)])
