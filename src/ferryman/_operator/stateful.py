@@ -19,6 +19,7 @@ from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
 from ferryman._operator.cells import Variables
 from ferryman._operator.cells.declare import VALUE
 from ferryman._operator.declare import Operator
+from ferryman._operator.kept import Kept
 from ferryman._operator.rows import output_rows, parted, refuse_undeclared, rows_by_key, value_columns
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_list, whose
 from ferryman._operator.states import PerInstance
@@ -72,6 +73,8 @@ class _Task:
         self._given = given
         declared = runner.operator.values()
         self._values = [declared[name] for name in runner.values]
+        self._comparable = not any(value.mutable for value in self._values)
+        self._kept = Kept(self._values)
         states = runner.operator.states()
         columns = pa.schema([one for one in runner.state if one.name not in runner.values])
         self._tasks: dict[str, Any] = {name: one for name, one in states.items() if isinstance(one, PerInstance)}
@@ -125,6 +128,7 @@ class _Task:
                 view.flush()
         focus.position = None
         refuse_undeclared(given, set(user.__dict__) - known)
+        self._kept.refuse_changed(given)
         for name, view in self._views.items():
             if user.__dict__.get(name) is not view:
                 raise self._misused(
@@ -183,9 +187,10 @@ class _Task:
         cleared = bool(own.pop("_cleared", False))
         if cleared and now == tuple(value.default for value in self._values):
             now = (None,) * len(now)
-        comparable = not any(value.mutable for value in self._values)
+        if not self._comparable:
+            self._kept.look(own, self.keys[position])
         self._now[position] = now
-        if self._values and not (comparable and self._before == now):
+        if self._values and not (self._comparable and self._before == now):
             self._variables.focus.changed[position] = 1
 
     def _misused(self, what: str) -> StateMisused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSet
+from functools import partial
 from typing import Any
 
 from ferryman._operator.cells.lists import ListCell
@@ -284,7 +285,8 @@ class QueueView:
 class HeldView:
     """An object that is made of what is kept when it is first used, and kept again in the end if it may have changed.
 
-    Everything but `clear` is the object's own.
+    Everything but `clear` is the object's own. A method that was kept from an earlier call works on the key at hand, as
+    those of all other views do.
     """
 
     def __init__(self, cell: ValueCell, synopsis: Any) -> None:
@@ -301,8 +303,16 @@ class HeldView:
             self._open[position] = live
         return live
 
+    def add(self, *values: Any, **named: Any) -> Any:
+        """Put something in."""
+        return self._live().add(*values, **named)
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._live(), name)
+        found = getattr(self._live(), name)
+        return partial(self._call, name) if callable(found) else found
+
+    def _call(self, name: str, *values: Any, **named: Any) -> Any:
+        return getattr(self._live(), name)(*values, **named)
 
     def __contains__(self, value: Any) -> bool:
         return value in self._live()

@@ -34,7 +34,8 @@ class Variables:
     ) -> None:
         self._given = given
         self._schema = schema
-        self.focus = Focus(len(given.present), _now(given.time) if by_event_time else given.time.now_ms)
+        now_ms = _now(given.time) if by_event_time else given.time.now_ms
+        self.focus = Focus(len(given.present), now_ms, f"operator {given.operator!r}, epoch {given.epoch}")
         self.cells = {one.name: self._cell(one) for one in declared}
         self.timers = TimerCell(given.state, self.focus) if TIMERS in schema.names else None
 
