@@ -75,6 +75,9 @@ class _Task:
         self._values = [declared[name] for name in runner.values]
         self._comparable = not any(value.mutable for value in self._values)
         self._kept = Kept(self._values)
+        self._defaults = tuple(value.default for value in self._values)
+        self._called: set[int] = set()
+        self._cleared: set[int] = set()
         states = runner.operator.states()
         columns = pa.schema([one for one in runner.state if one.name not in runner.values])
         self._tasks: dict[str, Any] = {name: one for name, one in states.items() if isinstance(one, PerInstance)}
@@ -172,21 +175,20 @@ class _Task:
             self._out.extend(some)
 
     def _begin(self, user: Operator, position: int) -> None:
-        seen = bool(self._given.present[position]) or bool(self._variables.focus.changed[position])
-        values = self._now[position]
-        if not seen or all(one is None for one in values):
-            # A row may be there for a timer alone, after the key was cleared.
-            values = tuple(value.fresh() for value in self._values)
+        seen = bool(self._given.present[position]) or position in self._called
+        values = self._now[position] if seen else tuple(value.fresh() for value in self._values)
         user.__dict__.update(zip(self._runner.values, values, strict=True))
         self._before = values if seen else None
 
     def _end(self, user: Operator, position: int) -> None:
         self._ends.append((len(self._out), position))
+        self._called.add(position)
         own = user.__dict__
         now = tuple(own[name] for name in self._runner.values)
-        cleared = bool(own.pop("_cleared", False))
-        if cleared and now == tuple(value.default for value in self._values):
-            now = (None,) * len(now)
+        if (own.pop("_cleared", False) or position in self._cleared) and now == self._defaults:
+            self._cleared.add(position)
+        else:
+            self._cleared.discard(position)
         if not self._comparable:
             self._kept.look(own, self.keys[position])
         self._now[position] = now
@@ -238,8 +240,21 @@ class _Task:
         own, aside = parted(self._given, self._out, self._runner.sides, find)
         output = output_rows(self._given, own, self._runner.output, find)
         named = dict(zip(self._runner.values, values, strict=True))
-        made = self._variables.made(output, named, self._runner.state)
+        made = self._variables.made(output, named, self._runner.state, self._held(changed))
         return replace(made, sides=aside, changes={**made.changes, **self._parts_made})
+
+    def _held(self, changed: list[int]) -> list[bool]:
+        """Tell which keys need their row for their values: a value that was set to None is no default."""
+        blank = all(one is None for one in self._defaults)
+
+        def held(position: int) -> bool:
+            # Defaults may go with the rest of a key that was cleared, or of which the rest has expired.
+            if position in self._called and not blank and position not in self._cleared:
+                return True
+            there = position in self._called or bool(self._given.present[position])
+            return there and self._now[position] != self._defaults
+
+        return [bool(self._values) and held(position) for position in changed]
 
     def failed(self, error: Exception) -> OperatorFailed:
         """Say what the operator was doing when it raised."""
