@@ -293,6 +293,7 @@ class HeldView:
         self._cell = cell
         self._synopsis = synopsis
         self._open: dict[int, Any] = {}
+        self._written: set[int] = set()
 
     def _live(self) -> Any:
         position = self._cell.focus.position
@@ -304,7 +305,8 @@ class HeldView:
         return live
 
     def add(self, *values: Any, **named: Any) -> Any:
-        """Put something in."""
+        """Put something in; what has a time to live then lives for as long again, even if it is as it was."""
+        self._written.add(self._cell.focus.position)
         return self._live().add(*values, **named)
 
     def __getattr__(self, name: str) -> Any:
@@ -320,6 +322,7 @@ class HeldView:
     def clear(self) -> None:
         """Begin anew."""
         self._open.pop(self._cell.focus.position, None)
+        self._written.discard(self._cell.focus.position)
         self._cell.clear()
 
     def flush(self) -> None:
@@ -328,7 +331,8 @@ class HeldView:
         for position, live in self._open.items():
             focus.position = position
             kept, before = self._synopsis.dump(live), self._cell.get()
-            if kept != (self._synopsis.dump(self._synopsis.create()) if before is None else before):
+            renewed = self._cell.expiry is not None and position in self._written
+            if renewed or kept != (self._synopsis.dump(self._synopsis.create()) if before is None else before):
                 self._cell.update(kept)
         focus.position = None
 
