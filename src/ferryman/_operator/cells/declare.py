@@ -142,8 +142,9 @@ class Record:
         """Give a value as it comes back."""
         kind = self.fields[number].type
         load, dump = (side[number] if side else None for side in (self.load, self.dump))
-        if load is not None and dump is not None:
-            return load(dump(value))
+        if dump is not None:
+            stored = dump(value)
+            return stored if load is None else load(stored)
         if isinstance(value, datetime.datetime) and value.tzinfo is None and getattr(kind, "tz", None):
             return value.replace(tzinfo=datetime.timezone.utc)
         if pa.types.is_float32(kind) and isinstance(value, float):
