@@ -40,6 +40,11 @@ class Window(State):
         super().__init__()
         if not isinstance(into, Aggregating):
             raise InvalidConfiguration(f"a window adds up into a Reducing or an Aggregating, and got {into!r}.")
+        if into.ttl is not None:
+            raise InvalidConfiguration(
+                f"a window was given a {type(into).__name__} with ttl={into.ttl!r}, and has no use for it: it is gone "
+                "when it is closed. Leave the ttl out; a shorter window forgets earlier."
+            )
         self.accumulator = into.accumulator
 
     def variable(self) -> Variable:

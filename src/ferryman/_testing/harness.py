@@ -168,7 +168,7 @@ class Harness:
         tables: dict[str, tuple[DeltaRef, ...]] = {}
         for name, table in self._broadcasts.items():
             given = self._rows(broadcast.get(name, ()) if broadcast else (), self._broadcast_schemas[name])
-            ref = table.update(given, number, self._routing)
+            ref = table.update(given, number, self._routing, self.now_ms)
             tables[name] = () if ref is None else (ref,)
         for step, side in zip(self._steps, self._reads, strict=True):
             whole, some = self._operate(step, result, number, latest)
@@ -197,7 +197,7 @@ class Harness:
             for one in step.spec.tables:
                 if one.broadcast:
                     stream = step.broadcasts[one.name.rpartition(".")[2]]
-                    self._broadcasts[one.name] = BroadcastTable(self.checkpoint, one, stream.deleted, self.epochs)
+                    self._broadcasts[one.name] = BroadcastTable(self.checkpoint, one, stream, self.epochs)
                     self._broadcast_schemas[one.name] = to_arrow(stream.stream.schema)
         self._run = uuid.uuid4().hex
         shutil.rmtree(self._place / "home", ignore_errors=True)
