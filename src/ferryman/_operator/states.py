@@ -63,10 +63,10 @@ class State:
         return f"{type(self).__name__}({', '.join(f'{name}={one!r}' for name, one in plain.items())})"
 
     def merge(self, one: Any, other: Any) -> Any:
-        """Merge what two instances kept of one key, given as plain Python values."""
+        """Merge two states, given as plain Python values; of a job's own states only a `PerInstance` is ever merged."""
         raise InvalidConfiguration(
-            f"two states {self.name!r} of one key cannot be merged: a {type(self).__name__} has no rule for it. Give "
-            "it one (merge=...), or keep each key on one instance."
+            f"two states {self.name!r} cannot be merged: a {type(self).__name__} has no rule for it. Give it one "
+            "(merge=...)."
         )
 
 
@@ -119,7 +119,7 @@ class Map(State):
     key, value
         The types of its keys and values; a key is a number, a text, a date or the like.
     merge
-        How two values of one key are merged, should the map ever be split; without it, it cannot be.
+        How `merge` makes one of two values of one key; without it, maps that have a key in common cannot be merged.
 
     Examples
     --------
