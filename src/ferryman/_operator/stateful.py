@@ -204,7 +204,10 @@ class _Task:
     def _merged(self, name: str, task: PerInstance) -> Any:
         parts = task.record().tuples(_fields(self._given.parts[f"{self._given.operator}.{name}"]))
         self._parts = {**getattr(self, "_parts", {}), name: copy.deepcopy([one[0] for one in parts])}
-        return reduce(task.merge, (one[0] for one in parts)) if parts else task.create()
+        try:
+            return reduce(task.merge, (one[0] for one in parts)) if parts else task.create()
+        except Exception as error:
+            raise self._failed_in("merge" if parts else "create", name, error) from error
 
     def _new_parts(self) -> dict[str, Parts]:
         """Give the parts of the values of the instance, where they are not what they were."""
@@ -212,7 +215,10 @@ class _Task:
         groups = self._given.groups.tolist()
         for name, task in self._tasks.items():
             value = self._views[name].value
-            parts = [value] if task.split is None else task.split(value, len(groups))
+            try:
+                parts = [value] if task.split is None else task.split(value, len(groups))
+            except Exception as error:
+                raise self._failed_in("split", name, error) from error
             table = self._given.parts[f"{self._given.operator}.{name}"]
             held = table.column(GROUP).to_pylist()
             if len(parts) > len(groups):
@@ -227,6 +233,14 @@ class _Task:
             state = pa.StructArray.from_arrays(values, fields=list(record.fields), mask=mask)
             found[f"{self._given.operator}.{name}"] = Parts([*into, *gone], mask.to_pylist(), [state])
         return found
+
+    def _failed_in(self, what: str, state: str, error: Exception) -> OperatorFailed:
+        given = self._given
+        return OperatorFailed(
+            f"operator {given.operator!r}, state {state!r}: its `{what}` raised {type(error).__name__}: {error} in "
+            f"epoch {given.epoch}. The epoch was not committed and no state changed. Fix the function and start the "
+            "job again: it redoes the epoch from the same input."
+        )
 
     def made(self) -> Made:
         """Turn what changed into columns."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ferryman._model.errors import UnhashableKey
 from ferryman._operator.run import Misfit, to_column, to_list
 from ferryman._state import store as stores
 from ferryman._state.keys import KeySchema
@@ -234,6 +235,10 @@ class MapVariable(Variable):
         return [SUBKEY + one.name for one in self.key.fields]
 
     def table(self, operator: str, key: pa.Schema, nulls: bool) -> TableSpec:
+        try:
+            KeySchema(pa.schema(self.key.fields), entries=True, nulls=nulls)
+        except UnhashableKey as error:
+            raise UnhashableKey(f"operator {operator!r}, state {self.name!r}, its own key: {error.message}") from error
         subkey = [(name, one.type) for name, one in zip(self.subkey, self.key.fields, strict=True)]
         return _table(operator, self.name, pa.schema([*key, *subkey]), pa.schema(self._stored), nulls)
 
