@@ -95,6 +95,10 @@ def fit_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
         values = fit_array(array.values, dtype.value_type)
         mask = array.is_null() if array.null_count else None
         return pa.ListArray.from_arrays(array.offsets, values, type=dtype, mask=mask)
+    if t.is_map(dtype) and t.is_map(array.type):
+        children = [fit_array(array.keys, dtype.key_type), fit_array(array.items, dtype.item_type)]
+        entries = pa.StructArray.from_arrays(children, fields=[dtype.key_field, dtype.item_field])
+        return pa.Array.from_buffers(dtype, len(array), array.buffers()[:2], offset=array.offset, children=[entries])
     return pc.cast(array, dtype)
 
 
@@ -140,6 +144,8 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
         )
     if t.is_list(old) and t.is_list(new):
         return widens(old.value_type, new.value_type)
+    if t.is_map(old) and t.is_map(new):
+        return widens(old.key_type, new.key_type) and widens(old.item_type, new.item_type)
     if old in _INTEGERS and new in _INTEGERS:
         return _INTEGERS.index(old) < _INTEGERS.index(new)
     if old in _INTEGERS:
