@@ -122,7 +122,7 @@ class BroadcastTable:
         return whole.take(pa.array(last(keys_of(whole, key))))
 
     def _timed(self, schema: pa.Schema, now_ms: int) -> list[pa.Table]:
-        """Give what time alone changes: keys that are gone, and those from before there was a ttl, which begin to live."""
+        """Give what time alone changes: keys that are gone, and those older than the ttl, which begin to live."""
         if self._ttl is None:
             return []
         expires = self._rows.column(EXPIRES)

@@ -13,9 +13,9 @@ Convert = Callable[[Any], Any]
 
 
 def prepared(kind: DataType) -> Convert | None:
-    """Give what makes lists of other sequences, and refuses parts of another type than declared; None for nothing to do.
+    """Give what makes lists of other sequences, and refuses parts of another type; None where nothing is to be done.
 
-    Spark's conversion wants lists alone, and makes a text of anything that is declared as one; Arrow cuts fractions off.
+    Spark's conversion takes lists alone, and makes a text of anything that is to be one; Arrow cuts fractions off.
 
     Examples
     --------
