@@ -57,8 +57,8 @@ def evolved(
         else:
             raise StateSchemaChanged(
                 f"{where} holds {name!r}, and operator {old.operator!r} no longer declares such state. Put the "
-                "declaration back, give the state up by name (dropped = (...), or deleteIfExists in a processor), or "
-                "start on a new checkpoint."
+                "declaration back, name it as the alias of the state that takes its place (alias=...), give it up by "
+                "name (dropped = (...), or deleteIfExists in a processor), or start on a new checkpoint."
             )
     return {**tables, **{name: one for name, one in wanted.items() if name not in tables}}
 

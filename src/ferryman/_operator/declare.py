@@ -67,7 +67,7 @@ class Declared:
     @classmethod
     def _settings(cls) -> dict[str, str]:
         """Say what of the declaration the columns of the state do not show, and what is kept depends on."""
-        return {name: text for name, one in cls.states().items() if (text := one.settings())}
+        return {one.kept_as: text for one in cls.states().values() if (text := one.settings())}
 
     @classmethod
     def evolution(cls) -> Evolution:

@@ -87,8 +87,10 @@ class _Task:
             columns,
             by_event_time=runner.operator.by_event_time,
         )
+        # What is kept may have another name than the attribute.
+        self._names = {states[name].kept_as: name for name in runner.states}
         self._views: dict[str, Any] = {
-            name: states[name].view(cell) for name, cell in self._variables.cells.items()
+            self._names[kept]: states[self._names[kept]].view(cell) for kept, cell in self._variables.cells.items()
         } | {name: TaskView(self._merged(name, one)) for name, one in self._tasks.items()}
         self.keys = key_values(given.keys)
         before = [value.load(to_list(given.state.column(value.name))) for value in self._values]
@@ -139,9 +141,10 @@ class _Task:
                     + (f"self.{name}.value = ..." if name in self._tasks else "append, add, [...] = ...")
                 )
         if (mutated := self._variables.mutated()) is not None:
+            kept, position = mutated
             raise self._misused(
-                f"key {self.keys[mutated[1]]!r}, state {mutated[0]!r}: a value that was read was changed in place, "
-                "which changes no state. Set it again"
+                f"key {self.keys[position]!r}, state {self._names[kept]!r}: a value that was read was changed in "
+                "place, which changes no state. Set it again"
             )
         self._parts_made = self._new_parts()
 
@@ -150,7 +153,7 @@ class _Task:
         focus, until = self._variables.focus, self._until
         waiting = {**dict.fromkeys(self._given.time.due, True), **focus.due}
         for at, position, what in sorted(one for one, there in waiting.items() if there):
-            view = self._views.get(what)
+            view = self._views.get(self._names.get(what, ""))
             mine = self._variables.timers if not what else view if isinstance(view, WindowView) else None
             if until is None or at > until or mine is None or not focus.due.get((at, position, what), True):
                 continue
@@ -202,7 +205,7 @@ class _Task:
         )
 
     def _merged(self, name: str, task: PerInstance) -> Any:
-        parts = task.record().tuples(_fields(self._given.parts[f"{self._given.operator}.{name}"]))
+        parts = task.record().tuples(_fields(self._given.parts[f"{self._given.operator}.{task.kept_as}"]))
         self._parts = {**getattr(self, "_parts", {}), name: copy.deepcopy([one[0] for one in parts])}
         try:
             return reduce(task.merge, (one[0] for one in parts)) if parts else task.create()
@@ -219,7 +222,7 @@ class _Task:
                 parts = [value] if task.split is None else task.split(value, len(groups))
             except Exception as error:
                 raise self._failed_in("split", name, error) from error
-            table = self._given.parts[f"{self._given.operator}.{name}"]
+            table = self._given.parts[f"{self._given.operator}.{task.kept_as}"]
             held = table.column(GROUP).to_pylist()
             if len(parts) > len(groups):
                 raise ValueError(f"the split of state {name!r} gave {len(parts)} parts for {len(groups)} key groups")
@@ -231,7 +234,7 @@ class _Task:
             values = record.columns([*((one,) for one in parts), *[None] * len(gone)], f"state {name!r}: field")
             mask = pa.array([False] * len(parts) + [True] * len(gone))
             state = pa.StructArray.from_arrays(values, fields=list(record.fields), mask=mask)
-            found[f"{self._given.operator}.{name}"] = Parts([*into, *gone], mask.to_pylist(), [state])
+            found[f"{self._given.operator}.{task.kept_as}"] = Parts([*into, *gone], mask.to_pylist(), [state])
         return found
 
     def _failed_in(self, what: str, state: str, error: Exception) -> OperatorFailed:
