@@ -25,7 +25,8 @@ class Declared:
     """What both kinds of operator share: an output schema and declared state.
 
     `sides` are the side outputs, by name, each declared like `output`.
-    `dropped` names states that an earlier version of the class had and this one gives up.
+    `dropped` names states that an earlier version of the class had and this one gives up, and fields of a state's
+    dataclass as "state.field".
     """
 
     output: ClassVar[Any] = None
