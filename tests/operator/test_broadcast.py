@@ -109,6 +109,37 @@ def test_a_job_that_has_epochs_may_gain_one_and_it_may_gain_a_column() -> None:
         assert verify(harness.checkpoint).faults == ()
 
 
+def test_a_key_that_no_row_came_for_is_gone_in_time() -> None:
+    def build(ttl: int | None) -> Any:
+        def fading(stream: Any) -> Any:
+            rules = stream.broadcast("sensor", deleted="gone", ttl=ttl)
+            return stream.key_by("sensor").process(Alarms, broadcast={"rules": rules})
+
+        return fading
+
+    def seen(*names: str) -> str:
+        rows = [("rule", name, 0, None) for name in names]
+        [(_, rules)] = harness.epoch([("reading", "s", 50, None)], broadcast={"Alarms.rules": rows})
+        return rules.split(" ", 1)[1]
+
+    with Harness(build(None), INPUT, now_ms=0) as harness:
+        assert seen("old", "older") == "['old', 'older']"
+        harness.redeclare(build(1000))
+        # What was there before there was a time to live begins to live now.
+        assert seen("new") == "['new', 'old', 'older']"
+        harness.now_ms = 600
+        assert seen("old") == "['new', 'old', 'older']"
+        harness.restart()
+        harness.now_ms = 1000
+        with pytest.raises(Crash):
+            harness.epoch(crash=True)
+        assert seen() == "['old']"
+        assert [row["sensor"] for row in harness.state("Alarms.rules")] == ["old"]
+        harness.now_ms = 1600
+        assert seen("new") == "['new']"
+        assert verify(harness.checkpoint).faults == ()
+
+
 def test_it_cannot_be_changed_by_an_operator() -> None:
     class Writes(Alarms):
         def process(self, key: Any, row: Any) -> Iterator[Any]:
@@ -127,6 +158,7 @@ def test_it_cannot_be_changed_by_an_operator() -> None:
     [
         (lambda s: s.broadcast(), "needs columns of the stream"),
         (lambda s: s.broadcast("nope"), "got nope"),
+        (lambda s: s.broadcast("sensor", ttl=0), "above 0"),
         (lambda s: pipeline(s).broadcast("sensor"), "not of an operator's output"),
         (
             lambda s: s.key_by("sensor").process(Alarms, broadcast={"n": s.broadcast("sensor")}),

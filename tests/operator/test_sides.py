@@ -67,6 +67,47 @@ def test_late_rows_aside() -> None:
         assert harness.sides == {"late": [("a", at(90))]}
 
 
+def test_the_harness_reads_the_side_that_the_pipeline_reads() -> None:
+    class Sums(Operator):
+        total = Value(int, 0)
+        output = "key string, total long"
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            self.total += row.value
+            yield key, self.total
+
+    rows = [("a", 1), ("a", 12), ("b", 13)]
+    with Harness(lambda s: s.key_by("key").process(Checks).side("odd"), "key string, value long") as harness:
+        assert sorted(harness.epoch(rows)) == [("a", 1), ("b", 13)]
+
+    def then(stream: Any) -> Any:
+        return stream.key_by("key").process(Checks).side("odd").key_by("key").process(Sums)
+
+    with Harness(then, "key string, value long") as harness:
+        assert sorted(harness.epoch(rows)) == [("a", 1), ("b", 13)]
+        assert harness.epoch([("a", 3), ("a", 4)]) == [("a", 4)]
+        assert harness.sides == {"odd": [("a", 3)], "large": []}
+
+
+def test_sides_of_one_name_are_told_apart_by_their_operators() -> None:
+    class Passing(Operator):
+        n = Value(int, 0)
+        output = "key string, value long"
+        sides = {"odd": "value long"}  # noqa: RUF012  it is not changed
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            if row.value % 2:
+                yield side("odd", row.value)
+            yield key, row.value + 1
+
+    def build(stream: Any) -> Any:
+        return stream.key_by("key").process(Passing).key_by("key").process(Checks)
+
+    with Harness(build, "key string, value long") as harness:
+        assert harness.epoch([("a", 1), ("a", 2)]) == [("a", 1), ("a", 2)]
+        assert harness.sides == {"Passing.odd": [(1,)], "Checks.odd": [("a", 3)], "large": []}
+
+
 def test_a_side_that_is_not_declared_is_an_error() -> None:
     class Wrong(Checks):
         sides = {"odd": "key string, value long"}  # noqa: RUF012  it is not changed

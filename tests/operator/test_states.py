@@ -355,11 +355,6 @@ def test_a_value_with_a_ttl_that_is_changed_in_place_is_an_error() -> None:
             harness.epoch([("a", 0)])
 
 
-def test_a_value_with_a_ttl_cannot_have_an_alias() -> None:
-    with pytest.raises(InvalidConfiguration, match="alias='old': a value with a ttl cannot be renamed"):
-        Value(int, 0, alias="old", ttl=1000)
-
-
 @pytest.mark.parametrize("kind", ["list", "map", "value"])
 def test_a_value_changed_in_place_is_an_error_even_if_it_is_read_again(kind: str) -> None:
     class Changes(Operator):

@@ -146,3 +146,22 @@ def test_a_rate_forgets() -> None:
 def test_what_cannot_be_is_refused(make: Any) -> None:
     with pytest.raises(InvalidConfiguration):
         make()
+
+
+def test_a_synopsis_lives_on_when_it_is_written_though_nothing_in_it_changes() -> None:
+    class Fading(Operator):
+        seen = BloomFilter(1000, ttl=1000)
+        output = "key string, found boolean"
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            yield key, "tea" in self.seen
+            if row.adds:
+                self.seen.add("tea")
+
+    with Harness(lambda s: s.key_by("key").process(Fading), "key string, adds boolean", now_ms=0) as harness:
+        found = []
+        for adds in (True, True, True, False, False):
+            found += [one for _, one in harness.epoch([("a", adds)])]
+            harness.now_ms += 600
+        # Asking is not writing: after the last add it is gone in time.
+        assert found == [False, True, True, True, False]

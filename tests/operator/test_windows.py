@@ -123,6 +123,7 @@ def test_windows_of_two_parts_merge() -> None:
         (lambda: SlidingWindow(10, -1, SUM), "every_ms=-1"),
         (lambda: SessionWindow("1 minute", SUM), "gap_ms='1 minute'"),
         (lambda: TumblingWindow(10, List(int)), "a Reducing or an Aggregating"),
+        (lambda: TumblingWindow(10, Reducing(int, max, ttl=1000)), "a Reducing with ttl=1000, and has no use for it"),
     ],
 )
 def test_a_window_that_cannot_be_is_refused(make: Any, says: str) -> None:

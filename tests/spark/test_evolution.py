@@ -158,6 +158,10 @@ def test_a_processor_adds_a_field_and_widens_another(spark: Any, tmp_path: Path)
         (pa.list_(pa.int32()), pa.list_(pa.int64()), True),
         (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int16()), ("b", pa.string())]), True),
         (pa.struct([("a", pa.int8()), ("b", pa.string())]), pa.struct([("a", pa.int8())]), False),
+        (pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.int64()), True),
+        (pa.map_(pa.int32(), pa.list_(pa.float32())), pa.map_(pa.int64(), pa.list_(pa.float64())), True),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int32()), False),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.int64(), pa.int64()), False),
         (pa.string(), pa.int64(), False),
     ],
 )
@@ -171,3 +175,16 @@ def test_nested_values_are_fitted_in_slices_too() -> None:
 
     assert fit_array(old.slice(1), new).to_pylist() == [None, [], [{"a": 2, "b": None}, {"a": 3, "b": None}]]
     assert Evolution().fit(pa.table({"x": old}), pa.schema([("x", new)])).num_rows == 4
+
+
+@pytest.mark.parametrize("begin", [0, 1, 2])
+def test_maps_are_fitted_in_slices_too(begin: int) -> None:
+    rows = [[("a", {"x": 1})], None, [], [("b", {"x": 2}), ("c", None)]]
+    old = pa.array(rows, pa.map_(pa.string(), pa.struct([("x", pa.int8())])))
+    new = pa.map_(pa.string(), pa.struct([("x", pa.int64()), ("y", pa.string())]))
+    fitted = [[("a", {"x": 1, "y": None})], None, [], [("b", {"x": 2, "y": None}), ("c", None)]]
+
+    found = fit_array(old.slice(begin), new)
+    found.validate(full=True)
+    assert found.type == new
+    assert found.to_pylist() == fitted[begin:]

@@ -159,9 +159,9 @@ def test_an_epoch_in_which_rows_waited_is_redone_with_the_same_rows_waiting(spar
 
     fails = True
     job = start(instances=2)
+    assert job.wait_for(lambda: job.epoch >= 2, timeout=60)
+    job.rescale(3, strategy="push")
     with pytest.raises(FerrymanError):
-        job.wait_for(lambda: job.epoch >= 2, timeout=60)
-        job.rescale(3, strategy="push")
         job.wait()
     fails = False
     job = start(trigger={"availableNow": True})

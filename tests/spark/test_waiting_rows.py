@@ -1,4 +1,4 @@
-"""Rows that wait for state on its way: none is late for having waited, and whoever runs the epoch again sees the same."""
+"""Rows that wait for state that is on its way: none is late for having waited."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ class UsesStateInInit(Wrong):
         (lambda s: s.groupBy("key").transformWithState(Wrong(0), "key string", "Update", "EventTime"), "no watermark"),
         (
             lambda s: s.groupBy("key").transformWithState(UsesStateInInit(0), "key string", "Update", "None"),
-            "`init` used a state while no key is at hand",
+            r"operator '\w+': `init` or `close` used state '\w+' while no key is at hand",
         ),
     ],
 )

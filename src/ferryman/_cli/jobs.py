@@ -50,10 +50,10 @@ def jobs(json: Json = False) -> None:
     from ferryman._serve.registry import running
 
     found = []
-    for one in running():
-        # A number of a process that was killed is used again by another one some day.
+    for job in running():
+        # The number of a process that was killed is another one's some day.
         with contextlib.suppress(FerrymanError):
-            found.append({**ask(one, "status"), "checkpoint": one.checkpoint, "pid": one.pid})
+            found.append({**ask(job, "status"), "checkpoint": job.checkpoint, "pid": job.pid})
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-
-import pyarrow as pa
 
 from ferryman._log.checkpoint import evolution_of, same_columns, schemas_of, with_evolution
 from ferryman._model.errors import StateSchemaChanged
 from ferryman._model.records import JobCard, TableCard
-from ferryman._state.evolve import unfit
+from ferryman._state.evolve import fields_of, unfit
 from ferryman._state.tables import DUE_TIME
 
 # An operator that cannot be called any more gives its calls up.
@@ -57,8 +55,8 @@ def evolved(
         else:
             raise StateSchemaChanged(
                 f"{where} holds {name!r}, and operator {old.operator!r} no longer declares such state. Put the "
-                "declaration back, give the state up by name (dropped = (...), or deleteIfExists in a processor), or "
-                "start on a new checkpoint."
+                "declaration back, name it as the alias of the state that takes its place (alias=...), give it up by "
+                "name (dropped = (...), or deleteIfExists in a processor), or start on a new checkpoint."
             )
     return {**tables, **{name: one for name, one in wanted.items() if name not in tables}}
 
@@ -81,18 +79,19 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
             f"{', '.join(after.names)}. Declared aggregates cannot change: a new one would begin in the middle. Put "
             "them back, or give the operator another name (name=...) on a new checkpoint."
         )
-    _refuse_given_up(name, old, before, after, where)
+    _refuse_given_up(name, old, mine, where)
     lines = _key_lines(old, mine) if not old_key.fields.equals(key.fields) else []
     lines += [
-        f"  state {one!r}: {was} -> {now}" for one, was, now in unfit(before, after, mine.aliases, (*gone, _TIMERS))
+        f"  state {one!r}: {was} -> {now}"
+        for one, was, now in unfit(before, after, mine.aliases, (*gone, _TIMERS), name[len(old.operator) + 1 :])
     ]
     if lines:
         listed = "\n".join(lines)
         raise StateSchemaChanged(
             f"operator {mine.operator!r} does not fit its state in {where}:\n{listed}\n"
             "A state may gain fields and be widened. A new name needs alias=..., and a state that is given up must be "
-            "named (dropped = (...), or deleteIfExists in a processor). Else put the declaration back, or start on a "
-            "new checkpoint."
+            "named (dropped = (...), or deleteIfExists in a processor), and so must a field of a dataclass (dropped = "
+            '("state.field",)). Else put the declaration back, or start on a new checkpoint.'
         )
     return replace(mine, earlier=tuple(dict.fromkeys((*old.earlier, old.schema))))
 
@@ -114,15 +113,25 @@ def _refuse_settings(old: TableCard, mine: TableCard, gone: Sequence[str], where
         )
 
 
-def _refuse_given_up(name: str, old: TableCard, before: pa.Schema, after: pa.Schema, where: str) -> None:
-    """Refuse a new column that has the name of one that was given up: files still hold the old one's values."""
-    held = {one for each in old.earlier for one in schemas_of(replace(old, schema=each))[1].names}
-    again = [one for one in after.names if one in held and one not in before.names]
+def _refuse_given_up(name: str, old: TableCard, mine: TableCard, where: str) -> None:
+    """Refuse a new column or field with the name of one that was given up: files still hold the old one's values."""
+    aliases = {older: new for new, names in mine.aliases.items() for older in names}
+    held = {one for each in old.earlier for one in _paths(replace(old, schema=each), aliases)}
+    before = set(_paths(old, aliases))
+    again = [one for one in _paths(mine, {}) if one in held and one not in before]
     if again:
         raise StateSchemaChanged(
             f"{where}: {again[0]!r} of {name!r} was given up by an earlier start, and its old values are still in the "
             "files. Give the new state another name."
         )
+
+
+def _paths(card: TableCard, aliases: Mapping[str, str]) -> Iterator[str]:
+    """Name all columns of a table and the fields in them, the fields also under the name that their column has now."""
+    for one in schemas_of(card)[1]:
+        yield one.name
+        for name in {one.name, aliases.get(one.name, one.name)}:
+            yield from fields_of(one.type, name)
 
 
 def _key_lines(old: TableCard, mine: TableCard) -> list[str]:

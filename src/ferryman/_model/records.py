@@ -250,7 +250,9 @@ class Intent(NamedTuple):
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Intent:
         """Read it back from JSON. An earlier version only wrote silent epochs in which nothing waited."""
-        return cls(int(raw["epoch"]), int(raw["time_ms"]), bool(raw.get("silent", True)), frozenset(raw.get("held", ())))
+        return cls(
+            int(raw["epoch"]), int(raw["time_ms"]), bool(raw.get("silent", True)), frozenset(raw.get("held", ()))
+        )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ class Declared:
     """What both kinds of operator share: an output schema and declared state.
 
     `sides` are the side outputs, by name, each declared like `output`.
-    `dropped` names states that an earlier version of the class had and this one gives up.
+    `dropped` names states that an earlier version of the class had and this one gives up, and fields of a state's
+    dataclass as "state.field".
     """
 
     output: ClassVar[Any] = None
@@ -67,7 +68,7 @@ class Declared:
     @classmethod
     def _settings(cls) -> dict[str, str]:
         """Say what of the declaration the columns of the state do not show, and what is kept depends on."""
-        return {name: text for name, one in cls.states().items() if (text := one.settings())}
+        return {one.kept_as: text for one in cls.states().values() if (text := one.settings())}
 
     @classmethod
     def evolution(cls) -> Evolution:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ferryman._model.errors import OperatorFailed, OutputMismatch, StateMisused
 from ferryman._operator.declare import Operator
+from ferryman._operator.kept import Kept
 from ferryman._operator.run import Given, Made, Misfit, Whose, key_values, to_column, to_list, whose
 from ferryman._operator.sides import Aside
 from ferryman._operator.value import Value
@@ -66,6 +67,7 @@ class RowRunner:
             comparable = not any(value.mutable for value in declared)
             names = [value.name for value in declared]
             known = {*own, *names, "_cleared"}
+            kept = Kept(declared)
             for position, key in enumerate(keys):
                 seen = present[position]
                 if seen:
@@ -83,6 +85,8 @@ class RowRunner:
                         add(some)
                 ends.append(len(made))
                 now = tuple([own[name] for name in names])
+                if not comparable:
+                    kept.look(own, key)
                 gone = bool(own.pop("_cleared", False)) and now == tuple(value.default for value in declared)
                 if gone or not (comparable and seen and now == values):
                     if gone and not seen:
@@ -100,6 +104,7 @@ class RowRunner:
             if collecting:
                 gc.enable()
         refuse_undeclared(given, set(own) - known)
+        kept.refuse_changed(given)
         try:
             state = pa.Table.from_arrays(value_columns(declared, after), schema=self.state)
         except Misfit as misfit:

@@ -19,6 +19,7 @@ from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
 from ferryman._operator.cells import Variables
 from ferryman._operator.cells.declare import VALUE
 from ferryman._operator.declare import Operator
+from ferryman._operator.kept import Kept
 from ferryman._operator.rows import output_rows, parted, refuse_undeclared, rows_by_key, value_columns
 from ferryman._operator.run import Given, Made, Misfit, key_values, to_list, whose
 from ferryman._operator.states import PerInstance
@@ -72,6 +73,11 @@ class _Task:
         self._given = given
         declared = runner.operator.values()
         self._values = [declared[name] for name in runner.values]
+        self._comparable = not any(value.mutable for value in self._values)
+        self._kept = Kept(self._values)
+        self._defaults = tuple(value.default for value in self._values)
+        self._called: set[int] = set()
+        self._cleared: set[int] = set()
         states = runner.operator.states()
         columns = pa.schema([one for one in runner.state if one.name not in runner.values])
         self._tasks: dict[str, Any] = {name: one for name, one in states.items() if isinstance(one, PerInstance)}
@@ -81,8 +87,10 @@ class _Task:
             columns,
             by_event_time=runner.operator.by_event_time,
         )
+        # What is kept may have another name than the attribute.
+        self._names = {states[name].kept_as: name for name in runner.states}
         self._views: dict[str, Any] = {
-            name: states[name].view(cell) for name, cell in self._variables.cells.items()
+            self._names[kept]: states[self._names[kept]].view(cell) for kept, cell in self._variables.cells.items()
         } | {name: TaskView(self._merged(name, one)) for name, one in self._tasks.items()}
         self.keys = key_values(given.keys)
         before = [value.load(to_list(given.state.column(value.name))) for value in self._values]
@@ -125,6 +133,7 @@ class _Task:
                 view.flush()
         focus.position = None
         refuse_undeclared(given, set(user.__dict__) - known)
+        self._kept.refuse_changed(given)
         for name, view in self._views.items():
             if user.__dict__.get(name) is not view:
                 raise self._misused(
@@ -132,9 +141,10 @@ class _Task:
                     + (f"self.{name}.value = ..." if name in self._tasks else "append, add, [...] = ...")
                 )
         if (mutated := self._variables.mutated()) is not None:
+            kept, position = mutated
             raise self._misused(
-                f"key {self.keys[mutated[1]]!r}, state {mutated[0]!r}: a value that was read was changed in place, "
-                "which changes no state. Set it again"
+                f"key {self.keys[position]!r}, state {self._names[kept]!r}: a value that was read was changed in "
+                "place, which changes no state. Set it again"
             )
         self._parts_made = self._new_parts()
 
@@ -143,7 +153,7 @@ class _Task:
         focus, until = self._variables.focus, self._until
         waiting = {**dict.fromkeys(self._given.time.due, True), **focus.due}
         for at, position, what in sorted(one for one, there in waiting.items() if there):
-            view = self._views.get(what)
+            view = self._views.get(self._names.get(what, ""))
             mine = self._variables.timers if not what else view if isinstance(view, WindowView) else None
             if until is None or at > until or mine is None or not focus.due.get((at, position, what), True):
                 continue
@@ -168,24 +178,24 @@ class _Task:
             self._out.extend(some)
 
     def _begin(self, user: Operator, position: int) -> None:
-        seen = bool(self._given.present[position]) or bool(self._variables.focus.changed[position])
-        values = self._now[position]
-        if not seen or all(one is None for one in values):
-            # A row may be there for a timer alone, after the key was cleared.
-            values = tuple(value.fresh() for value in self._values)
+        seen = bool(self._given.present[position]) or position in self._called
+        values = self._now[position] if seen else tuple(value.fresh() for value in self._values)
         user.__dict__.update(zip(self._runner.values, values, strict=True))
         self._before = values if seen else None
 
     def _end(self, user: Operator, position: int) -> None:
         self._ends.append((len(self._out), position))
+        self._called.add(position)
         own = user.__dict__
         now = tuple(own[name] for name in self._runner.values)
-        cleared = bool(own.pop("_cleared", False))
-        if cleared and now == tuple(value.default for value in self._values):
-            now = (None,) * len(now)
-        comparable = not any(value.mutable for value in self._values)
+        if (own.pop("_cleared", False) or position in self._cleared) and now == self._defaults:
+            self._cleared.add(position)
+        else:
+            self._cleared.discard(position)
+        if not self._comparable:
+            self._kept.look(own, self.keys[position])
         self._now[position] = now
-        if self._values and not (comparable and self._before == now):
+        if self._values and not (self._comparable and self._before == now):
             self._variables.focus.changed[position] = 1
 
     def _misused(self, what: str) -> StateMisused:
@@ -195,9 +205,12 @@ class _Task:
         )
 
     def _merged(self, name: str, task: PerInstance) -> Any:
-        parts = task.record().tuples(_fields(self._given.parts[f"{self._given.operator}.{name}"]))
+        parts = task.record().tuples(_fields(self._given.parts[f"{self._given.operator}.{task.kept_as}"]))
         self._parts = {**getattr(self, "_parts", {}), name: copy.deepcopy([one[0] for one in parts])}
-        return reduce(task.merge, (one[0] for one in parts)) if parts else task.create()
+        try:
+            return reduce(task.merge, (one[0] for one in parts)) if parts else task.create()
+        except Exception as error:
+            raise self._failed_in("merge" if parts else "create", name, error) from error
 
     def _new_parts(self) -> dict[str, Parts]:
         """Give the parts of the values of the instance, where they are not what they were."""
@@ -213,8 +226,11 @@ class _Task:
                         "keys. Leave the instance a key group of its own: job.rebalance() gives it one"
                     )
                 continue
-            parts = [value] if task.split is None else task.split(value, len(groups))
-            table = self._given.parts[f"{self._given.operator}.{name}"]
+            try:
+                parts = [value] if task.split is None else task.split(value, len(groups))
+            except Exception as error:
+                raise self._failed_in("split", name, error) from error
+            table = self._given.parts[f"{self._given.operator}.{task.kept_as}"]
             held = table.column(GROUP).to_pylist()
             if len(parts) > len(groups):
                 raise ValueError(f"the split of state {name!r} gave {len(parts)} parts for {len(groups)} key groups")
@@ -226,8 +242,16 @@ class _Task:
             values = record.columns([*((one,) for one in parts), *[None] * len(gone)], f"state {name!r}: field")
             mask = pa.array([False] * len(parts) + [True] * len(gone))
             state = pa.StructArray.from_arrays(values, fields=list(record.fields), mask=mask)
-            found[f"{self._given.operator}.{name}"] = Parts([*into, *gone], mask.to_pylist(), [state])
+            found[f"{self._given.operator}.{task.kept_as}"] = Parts([*into, *gone], mask.to_pylist(), [state])
         return found
+
+    def _failed_in(self, what: str, state: str, error: Exception) -> OperatorFailed:
+        given = self._given
+        return OperatorFailed(
+            f"operator {given.operator!r}, state {state!r}: its `{what}` raised {type(error).__name__}: {error} in "
+            f"epoch {given.epoch}. The epoch was not committed and no state changed. Fix the function and start the "
+            "job again: it redoes the epoch from the same input."
+        )
 
     def made(self) -> Made:
         """Turn what changed into columns."""
@@ -241,8 +265,21 @@ class _Task:
         own, aside = parted(self._given, self._out, self._runner.sides, find)
         output = output_rows(self._given, own, self._runner.output, find)
         named = dict(zip(self._runner.values, values, strict=True))
-        made = self._variables.made(output, named, self._runner.state)
+        made = self._variables.made(output, named, self._runner.state, self._held(changed))
         return replace(made, sides=aside, changes={**made.changes, **self._parts_made})
+
+    def _held(self, changed: list[int]) -> list[bool]:
+        """Tell which keys need their row for their values: a value that was set to None is no default."""
+        blank = all(one is None for one in self._defaults)
+
+        def held(position: int) -> bool:
+            # Defaults may go with the rest of a key that was cleared, or of which the rest has expired.
+            if position in self._called and not blank and position not in self._cleared:
+                return True
+            there = position in self._called or bool(self._given.present[position])
+            return there and self._now[position] != self._defaults
+
+        return [bool(self._values) and held(position) for position in changed]
 
     def failed(self, error: Exception) -> OperatorFailed:
         """Say what the operator was doing when it raised."""

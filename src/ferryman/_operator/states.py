@@ -35,16 +35,25 @@ class State:
     ----------
     ttl
         After how many milliseconds what was not written again is gone; None for never.
+    alias
+        The name that the state had first, and under which it is kept: an attribute can be called otherwise, and what
+        is kept cannot.
     """
 
-    def __init__(self, *, ttl: int | None = None) -> None:
+    def __init__(self, *, ttl: int | None = None, alias: str | None = None) -> None:
         if ttl is not None and ttl <= 0:
             raise InvalidConfiguration(f"ttl={ttl!r}: give milliseconds above 0, or leave it out.")
         self.name = ""
+        self.alias = alias
         self.ttl = ttl
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+
+    @property
+    def kept_as(self) -> str:
+        """Give the name under which it is kept."""
+        return self.alias or self.name
 
     def variable(self) -> Variable:
         """Give the state as it is kept."""
@@ -63,10 +72,10 @@ class State:
         return f"{type(self).__name__}({', '.join(f'{name}={one!r}' for name, one in plain.items())})"
 
     def merge(self, one: Any, other: Any) -> Any:
-        """Merge what two instances kept of one key, given as plain Python values."""
+        """Merge two states, given as plain Python values; of a job's own states only a `PerInstance` is ever merged."""
         raise InvalidConfiguration(
-            f"two states {self.name!r} of one key cannot be merged: a {type(self).__name__} has no rule for it. Give "
-            "it one (merge=...), or keep each key on one instance."
+            f"two states {self.name!r} cannot be merged: a {type(self).__name__} has no rule for it. Give it one "
+            "(merge=...)."
         )
 
 
@@ -80,12 +89,12 @@ class List(State):
     [1.0, 2.0]
     """
 
-    def __init__(self, kind: Any, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(self, kind: Any, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         self.kind = kind
 
     def variable(self) -> Variable:
-        return ListVariable(self.name, record(item=self.kind), self.ttl)
+        return ListVariable(self.kept_as, record(item=self.kind), self.ttl)
 
     def view(self, cell: Any) -> ListView:
         return ListView(cell)
@@ -97,8 +106,8 @@ class List(State):
 class Deque(List):
     """Declare a list per key that keeps the newest `maxlen` values: `append`, `popleft`, iterate, `len`."""
 
-    def __init__(self, kind: Any, maxlen: int, *, ttl: int | None = None) -> None:
-        super().__init__(kind, ttl=ttl)
+    def __init__(self, kind: Any, maxlen: int, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(kind, ttl=ttl, alias=alias)
         if maxlen < 1:
             raise InvalidConfiguration(f"maxlen={maxlen!r}: a Deque keeps 1 value at the least.")
         self.maxlen = maxlen
@@ -119,7 +128,7 @@ class Map(State):
     key, value
         The types of its keys and values; a key is a number, a text, a date or the like.
     merge
-        How two values of one key are merged, should the map ever be split; without it, it cannot be.
+        How `merge` makes one of two values of one key; without it, maps that have a key in common cannot be merged.
 
     Examples
     --------
@@ -128,14 +137,16 @@ class Map(State):
     {'a': 3, 'b': 3}
     """
 
-    def __init__(self, key: Any, value: Any, *, merge: Merge | None = None, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(
+        self, key: Any, value: Any, *, merge: Merge | None = None, ttl: int | None = None, alias: str | None = None
+    ) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         self.key = key
         self.value = value
         self._merge = merge
 
     def variable(self) -> Variable:
-        return MapVariable(self.name, record(item=self.value), self.ttl, record(key=self.key))
+        return MapVariable(self.kept_as, record(item=self.value), self.ttl, record(key=self.key))
 
     def view(self, cell: Any) -> MapView:
         return MapView(cell)
@@ -162,12 +173,12 @@ class Graph(Map):
 class Set(State):
     """Declare a set per key: `add`, `discard`, `in`, iterate, `len`."""
 
-    def __init__(self, kind: Any, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(self, kind: Any, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         self.kind = kind
 
     def variable(self) -> Variable:
-        return MapVariable(self.name, record(there=bool), self.ttl, record(key=self.kind))
+        return MapVariable(self.kept_as, record(there=bool), self.ttl, record(key=self.kind))
 
     def view(self, cell: Any) -> SetView:
         return SetView(cell)
@@ -179,8 +190,8 @@ class Set(State):
 class Counter(Map):
     """Declare counters per key: `self.words["a"] += 1`; what was never counted is 0."""
 
-    def __init__(self, kind: Any, *, ttl: int | None = None) -> None:
-        super().__init__(kind, int, merge=int.__add__, ttl=ttl)
+    def __init__(self, kind: Any, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(kind, int, merge=int.__add__, ttl=ttl, alias=alias)
 
     def view(self, cell: Any) -> CounterView:
         return CounterView(cell)
@@ -192,13 +203,13 @@ class Queue(State):
     Items of equal order come out as they went in.
     """
 
-    def __init__(self, order: Any, item: Any, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(self, order: Any, item: Any, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         self.order = order
         self.item = item
 
     def variable(self) -> Variable:
-        return MapVariable(self.name, record(item=self.item), self.ttl, record(order=self.order, number=int))
+        return MapVariable(self.kept_as, record(item=self.item), self.ttl, record(order=self.order, number=int))
 
     def view(self, cell: Any) -> QueueView:
         return QueueView(cell)
@@ -239,8 +250,9 @@ class PerInstance(State):
         *,
         merge: Merge,
         split: Callable[[Any, int], list[Any]] | None = None,
+        alias: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(alias=alias)
         self.kind = kind
         self.create = create
         self._merge = merge
@@ -301,12 +313,12 @@ class Aggregating(State):
         An object with `type`, `create()`, `add(kept, value)`, `merge(one, other)` and `result(kept)`.
     """
 
-    def __init__(self, accumulator: Any, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(self, accumulator: Any, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         self.accumulator = accumulator
 
     def variable(self) -> Variable:
-        return ValueVariable(self.name, record(kept=self.accumulator.type), self.ttl)
+        return ValueVariable(self.kept_as, record(kept=self.accumulator.type), self.ttl)
 
     def view(self, cell: Any) -> FoldView:
         return FoldView(cell, self.accumulator)
@@ -325,5 +337,5 @@ class Reducing(Aggregating):
     2.0
     """
 
-    def __init__(self, kind: Any, function: Merge, *, ttl: int | None = None) -> None:
-        super().__init__(_Fold(kind, function), ttl=ttl)
+    def __init__(self, kind: Any, function: Merge, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(_Fold(kind, function), ttl=ttl, alias=alias)

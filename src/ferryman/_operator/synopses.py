@@ -33,7 +33,7 @@ class Synopsis(State):
     """What all synopses share: an object that is made, read, written and merged as a whole."""
 
     def variable(self) -> Variable:
-        return ValueVariable(self.name, self.record(), self.ttl)
+        return ValueVariable(self.kept_as, self.record(), self.ttl)
 
     def view(self, cell: Any) -> HeldView:
         return HeldView(cell, self)
@@ -72,8 +72,8 @@ class HyperLogLog(Synopsis):
     2
     """
 
-    def __init__(self, lg_k: int = 12, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(self, lg_k: int = 12, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         if not 4 <= lg_k <= 21:
             raise InvalidConfiguration(f"lg_k={lg_k!r}: give a whole number from 4 to 21.")
         self.lg_k = lg_k
@@ -118,8 +118,10 @@ class CountMin(Synopsis):
     An estimate is never too low, and with the given confidence too high by at most `error` of the total.
     """
 
-    def __init__(self, error: float = 0.001, confidence: float = 0.99, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(
+        self, error: float = 0.001, confidence: float = 0.99, *, ttl: int | None = None, alias: str | None = None
+    ) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         if not (0 < error < 1 and 0 < confidence < 1):
             raise InvalidConfiguration(f"error={error!r}, confidence={confidence!r}: give numbers between 0 and 1.")
         self.error = error
@@ -160,8 +162,8 @@ class _Frequencies:
 class TDigest(Synopsis):
     """Declare estimates of quantiles: `add(value)`, `quantile(rank)`, `rank(value)`, `count()`."""
 
-    def __init__(self, k: int = 200, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(self, k: int = 200, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         if k < 10:
             raise InvalidConfiguration(f"k={k!r}: give 10 at the least.")
         self.k = k
@@ -210,8 +212,8 @@ class BloomFilter(Synopsis):
         How often it may be mistaken when it holds that many.
     """
 
-    def __init__(self, capacity: int, error: float = 0.01, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(self, capacity: int, error: float = 0.01, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         if capacity < 1 or not 0 < error < 1:
             raise InvalidConfiguration(
                 f"capacity={capacity!r}, error={error!r}: give a number of values, and an error between 0 and 1."
@@ -263,8 +265,8 @@ class _Bits:
 class Reservoir(Synopsis):
     """Declare a sample in which every value has the same chance to be: `add(value)`, `sample()`, `count()`."""
 
-    def __init__(self, kind: Any, size: int, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(self, kind: Any, size: int, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         if size < 1:
             raise InvalidConfiguration(f"size={size!r}: a sample has 1 value at the least.")
         arrow_type(kind)
@@ -328,8 +330,8 @@ class DecayedRate(Synopsis):
         After so long without events the rate is half of what it was.
     """
 
-    def __init__(self, half_life_ms: int, *, ttl: int | None = None) -> None:
-        super().__init__(ttl=ttl)
+    def __init__(self, half_life_ms: int, *, ttl: int | None = None, alias: str | None = None) -> None:
+        super().__init__(ttl=ttl, alias=alias)
         if half_life_ms <= 0:
             raise InvalidConfiguration(f"half_life_ms={half_life_ms!r}: give milliseconds above 0.")
         self.half_life_ms = half_life_ms

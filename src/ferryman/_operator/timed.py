@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ferryman._model.errors import InvalidConfiguration
 from ferryman._operator.cells.declare import ValueVariable
 from ferryman._operator.cells.values import ValueCell
 from ferryman._operator.states import State, record
@@ -15,17 +14,13 @@ class TimedValue(State):
     """What `Value(..., ttl=...)` declares. It has to notice that it is set, so it is slower than one without."""
 
     def __init__(self, kind: Any, default: Any, alias: str | None, ttl: int) -> None:
-        if alias is not None:
-            raise InvalidConfiguration(
-                f"alias={alias!r}: a value with a ttl cannot be renamed. Leave the ttl out, or declare a new value."
-            )
-        super().__init__(ttl=ttl)
+        super().__init__(ttl=ttl, alias=alias)
         self.kind = kind
         self.default = default
 
     def variable(self) -> ValueVariable:
         """Give the state as it is kept."""
-        return ValueVariable(self.name, record(value=self.kind), self.ttl)
+        return ValueVariable(self.kept_as, record(value=self.kind), self.ttl)
 
     def view(self, cell: Any) -> TimedView:
         """Give what reads and sets it."""

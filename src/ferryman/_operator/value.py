@@ -23,7 +23,7 @@ class Value(Generic[T]):
         What a key that was never seen starts with; None if left out. A key that had state before the value was
         declared has it too.
     alias
-        The name that the value had before.
+        The name that the value had before; with a `ttl`, as for other states, the name that it had first.
     ttl
         After how many milliseconds a value that was not set again is the default again; None for never.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSet
+from functools import partial
 from typing import Any
 
 from ferryman._operator.cells.lists import ListCell
@@ -284,13 +285,15 @@ class QueueView:
 class HeldView:
     """An object that is made of what is kept when it is first used, and kept again in the end if it may have changed.
 
-    Everything but `clear` is the object's own.
+    Everything but `clear` is the object's own. A method that was kept from an earlier call works on the key at hand, as
+    those of all other views do.
     """
 
     def __init__(self, cell: ValueCell, synopsis: Any) -> None:
         self._cell = cell
         self._synopsis = synopsis
         self._open: dict[int, Any] = {}
+        self._written: set[int] = set()
 
     def _live(self) -> Any:
         position = self._cell.focus.position
@@ -301,8 +304,17 @@ class HeldView:
             self._open[position] = live
         return live
 
+    def add(self, *values: Any, **named: Any) -> Any:
+        """Put something in; what has a time to live then lives for as long again, even if it is as it was."""
+        self._written.add(self._cell.focus.position)
+        return self._live().add(*values, **named)
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._live(), name)
+        found = getattr(self._live(), name)
+        return partial(self._call, name) if callable(found) else found
+
+    def _call(self, name: str, *values: Any, **named: Any) -> Any:
+        return getattr(self._live(), name)(*values, **named)
 
     def __contains__(self, value: Any) -> bool:
         return value in self._live()
@@ -310,6 +322,7 @@ class HeldView:
     def clear(self) -> None:
         """Begin anew."""
         self._open.pop(self._cell.focus.position, None)
+        self._written.discard(self._cell.focus.position)
         self._cell.clear()
 
     def flush(self) -> None:
@@ -318,7 +331,8 @@ class HeldView:
         for position, live in self._open.items():
             focus.position = position
             kept, before = self._synopsis.dump(live), self._cell.get()
-            if kept != (self._synopsis.dump(self._synopsis.create()) if before is None else before):
+            renewed = self._cell.expiry is not None and position in self._written
+            if renewed or kept != (self._synopsis.dump(self._synopsis.create()) if before is None else before):
                 self._cell.update(kept)
         focus.position = None
 

@@ -36,14 +36,19 @@ class Window(State):
         A `Reducing` or `Aggregating`: what becomes of the values of a window.
     """
 
-    def __init__(self, into: Any) -> None:
-        super().__init__()
+    def __init__(self, into: Any, alias: str | None = None) -> None:
+        super().__init__(alias=alias)
         if not isinstance(into, Aggregating):
             raise InvalidConfiguration(f"a window adds up into a Reducing or an Aggregating, and got {into!r}.")
+        if into.ttl is not None:
+            raise InvalidConfiguration(
+                f"a window was given a {type(into).__name__} with ttl={into.ttl!r}, and has no use for it: it is gone "
+                "when it is closed. Leave the ttl out; a shorter window forgets earlier."
+            )
         self.accumulator = into.accumulator
 
     def variable(self) -> Variable:
-        return MapVariable(self.name, record(kept=self.accumulator.type), None, record(start=int, end=int))
+        return MapVariable(self.kept_as, record(kept=self.accumulator.type), None, record(start=int, end=int))
 
     def settings(self) -> str:
         return self._parameters()
@@ -73,8 +78,8 @@ class TumblingWindow(Window):
         A `Reducing` or `Aggregating`.
     """
 
-    def __init__(self, size_ms: int, into: Any) -> None:
-        super().__init__(into)
+    def __init__(self, size_ms: int, into: Any, *, alias: str | None = None) -> None:
+        super().__init__(into, alias)
         self.size_ms = _above_0("size_ms", size_ms)
 
     def spans(self, at: int) -> list[Span]:
@@ -85,8 +90,8 @@ class TumblingWindow(Window):
 class SlidingWindow(Window):
     """Declare windows that overlap: one of `size_ms` begins every `every_ms`."""
 
-    def __init__(self, size_ms: int, every_ms: int, into: Any) -> None:
-        super().__init__(into)
+    def __init__(self, size_ms: int, every_ms: int, into: Any, *, alias: str | None = None) -> None:
+        super().__init__(into, alias)
         self.size_ms, self.every_ms = _above_0("size_ms", size_ms), _above_0("every_ms", every_ms)
 
     def spans(self, at: int) -> list[Span]:
@@ -98,8 +103,8 @@ class SlidingWindow(Window):
 class SessionWindow(Window):
     """Declare windows that last as long as values come: one ends when none has come for `gap_ms`."""
 
-    def __init__(self, gap_ms: int, into: Any) -> None:
-        super().__init__(into)
+    def __init__(self, gap_ms: int, into: Any, *, alias: str | None = None) -> None:
+        super().__init__(into, alias)
         self.gap_ms = _above_0("gap_ms", gap_ms)
 
     def spans(self, at: int) -> list[Span]:
@@ -168,7 +173,7 @@ class WindowView:
         return span, kept
 
     def _note(self, span: Span, *, there: bool) -> None:
-        self._cell.focus.due[span.end, self._cell.focus.position, self._window.name] = there
+        self._cell.focus.due[span.end, self._cell.focus.position, self._window.kept_as] = there
 
     def spans(self) -> list[tuple[Span, Any]]:
         """List the open windows with what they would give now, earliest first."""

@@ -7,11 +7,11 @@ older epoch has its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.fold import fold, keys_of, rebuild
@@ -20,7 +20,7 @@ from ferryman._model.records import DeltaRef, JobCard, RoutingTable
 from ferryman._spark.stream import Stream
 from ferryman._state.keys import KeySchema, last
 from ferryman._state.store.contract import DELETED, HASH, delta_schema, part_schema
-from ferryman._state.tables import TableSpec
+from ferryman._state.tables import EXPIRES, TableSpec
 
 # More than this is not small: it goes to every task with every epoch.
 MOST_BYTES = 64 << 20
@@ -36,37 +36,42 @@ class Broadcast:
         The columns that tell rows apart.
     deleted
         A boolean column that takes a key out where it is true; None if nothing is ever taken out.
+    ttl
+        After how many milliseconds a key is gone that no row came for; None for never.
     """
 
     stream: Stream
     keys: tuple[str, ...]
     deleted: str | None
+    ttl: int | None = None
 
     def table(self, operator: str, name: str, schema: pa.Schema) -> TableSpec:
         """Give the table that keeps it."""
         key = KeySchema(pa.schema([schema.field(one) for one in self.keys]), entries=True)
         state = pa.schema([one for one in schema if one.name not in (*self.keys, self.deleted)])
+        if self.ttl is not None:
+            state = state.append(pa.field(EXPIRES, pa.int64()))
         return TableSpec(f"{operator}.{name}", operator, key, state, "", broadcast=True)
 
 
 class BroadcastTable:
     """The newest version of one broadcast state, in the driver: as of an epoch, as the job's card declares it now."""
 
-    def __init__(self, checkpoint: Checkpoint, card: JobCard, spec: TableSpec, deleted: str | None, epoch: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, card: JobCard, spec: TableSpec, declared: Broadcast, epoch: int) -> None:
         self._checkpoint = checkpoint
         self._spec = spec
-        self._deleted = deleted
-        self._rows = part_schema(spec.key, spec.state).empty_table()
-        if epoch:
-            self._rows = rebuild(checkpoint, spec.name, epoch, card=card)
+        self._deleted = declared.deleted
+        self._ttl = declared.ttl
+        schema = part_schema(spec.key, spec.state)
+        self._rows = rebuild(checkpoint, spec.name, epoch, card=card) if epoch else schema.empty_table()
         self._next: pa.Table | None = None
 
-    def update(self, rows: pa.Table, epoch: int, routing: RoutingTable) -> DeltaRef | None:
+    def update(self, rows: pa.Table, epoch: int, routing: RoutingTable, now_ms: int) -> DeltaRef | None:
         """Fold in the rows of an epoch, and publish them; the epoch counts when its manifest does."""
         self._next = None
-        if not rows.num_rows:
+        delta = self._delta(rows, epoch, now_ms)
+        if not delta.num_rows:
             return None
-        delta = self._delta(rows, epoch)
         self._next = fold(self._rows, delta, self._spec.key, self._spec.state)
         if self._next.nbytes > MOST_BYTES:
             raise InvalidConfiguration(
@@ -84,12 +89,14 @@ class BroadcastTable:
     def packed(self) -> bytes:
         """Give the version of the epoch under way, as it travels to the tasks."""
         rows = (self._next if self._next is not None else self._rows).drop_columns([HASH])
+        if self._ttl is not None:
+            rows = rows.drop_columns([EXPIRES])
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
         return bytes(sink.getvalue())
 
-    def _delta(self, rows: pa.Table, epoch: int) -> pa.Table:
+    def _delta(self, rows: pa.Table, epoch: int, now_ms: int) -> pa.Table:
         key, state = self._spec.key, self._spec.state
         for name in key.fields.names:
             if rows.column(name).null_count:
@@ -101,10 +108,29 @@ class BroadcastTable:
         if self._deleted is not None:
             gone = np.asarray(rows.column(self._deleted).fill_null(False).to_numpy(), dtype=bool)
         schema = delta_schema(key, state)
-        columns: Mapping[str, pa.Array] = {
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {
             HASH: pa.array(np.zeros(rows.num_rows, np.int64)),
             DELETED: pa.array(gone),
-            **{one.name: rows.column(one.name) for one in (*key.fields, *state)},
+            **{one: rows.column(one) for one in (*key.fields.names, *state.names) if one != EXPIRES},
         }
-        whole = pa.Table.from_arrays([columns[one.name] for one in schema], schema=schema).combine_chunks()
+        if self._ttl is not None:
+            columns[EXPIRES] = pa.array(np.full(rows.num_rows, now_ms + self._ttl))
+        whole = pa.Table.from_arrays([columns[one.name] for one in schema], schema=schema)
+        whole = pa.concat_tables([*self._timed(schema, now_ms), whole]).combine_chunks()
         return whole.take(pa.array(last(keys_of(whole, key))))
+
+    def _timed(self, schema: pa.Schema, now_ms: int) -> list[pa.Table]:
+        """Give what time alone changes: keys that are gone, and those older than the ttl, which begin to live."""
+        if self._ttl is None:
+            return []
+        expires = self._rows.column(EXPIRES)
+        found = []
+        for rows, gone in (
+            (self._rows.filter(pc.less_equal(expires, now_ms)), True),
+            (self._rows.filter(expires.is_null()), False),
+        ):
+            columns = {one: rows.column(one) for one in rows.column_names}
+            columns[DELETED] = pa.repeat(pa.scalar(gone), rows.num_rows)
+            columns[EXPIRES] = pa.repeat(pa.scalar(now_ms + self._ttl), rows.num_rows)
+            found.append(pa.Table.from_arrays([columns[one.name] for one in schema], schema=schema))
+        return found

@@ -107,7 +107,7 @@ class EpochRunner:
                 checkpoint,
                 card,
                 one,
-                node.stream.broadcasts[one.name.rpartition(".")[2]].deleted,
+                node.stream.broadcasts[one.name.rpartition(".")[2]],
                 self.latest.epoch if self.latest else 0,
             )
             for node in planner.nodes.values()
@@ -198,7 +198,7 @@ class EpochRunner:
         made: dict[int, DataFrame] = {}
         written: dict[str, Any] = {}
         try:
-            refs = self._broadcast(epoch, source, made)
+            refs = self._broadcast(epoch, source, made, time_ms)
             controls = self._controls(epoch, time_ms)
             frames = [self._planner.build(one.stream, source, controls, combine, made) for one in self._outputs]
             reach("before-sink")
@@ -308,14 +308,16 @@ class EpochRunner:
             for name, node in self._planner.nodes.items()
         }
 
-    def _broadcast(self, epoch: int, source: DataFrame, made: dict[int, DataFrame]) -> dict[str, DeltaRef | None]:
+    def _broadcast(
+        self, epoch: int, source: DataFrame, made: dict[int, DataFrame], time_ms: int
+    ) -> dict[str, DeltaRef | None]:
         """Fold the rows of this epoch into the broadcast states, before any task reads them."""
         refs = {}
         for name, table in self._broadcasts.items():
             operator, _, state = name.rpartition(".")
             stream = self._planner.nodes[operator].stream.broadcasts[state].stream
             rows = self._planner.build(stream, source, {}, set(), made).toArrow()
-            refs[name] = table.update(rows, epoch, self._planner.routing)
+            refs[name] = table.update(rows, epoch, self._planner.routing, time_ms)
         return refs
 
     def _newest(self, operator: str) -> dict[str, tuple[DeltaRef, ...]] | None:

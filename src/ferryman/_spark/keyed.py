@@ -165,16 +165,23 @@ class KeyedStream:
             windows=any(isinstance(one, Window) for one in operator.states().values()),
         )
         tables += tuple(
-            group_table(label, name, one.record())
-            for name, one in operator.states().items()
+            group_table(label, one.kept_as, one.record())
+            for one in operator.states().values()
             if isinstance(one, PerInstance)
         )
-        hidden = [one for one in (*operator.states(), *broadcasts) if one.startswith("_")]
+        kept = [one.kept_as for one in operator.states().values()]
+        hidden = [one for one in (*operator.states(), *kept, *broadcasts) if one.startswith("_")]
         if hidden:
             raise InvalidConfiguration(
                 f"operator {label!r} declares state {hidden[0]!r}; names with a leading '_' are Ferryman's."
             )
-        taken = [one for one in broadcasts if one in operator.states() or one in operator.values()]
+        shared = _repeated([*kept, *operator.values()], exactly=True)
+        if shared:
+            raise InvalidConfiguration(
+                f"operator {label!r} keeps two states as {shared[0]!r}: one has that name, and one has it as its "
+                "alias. Give the new one another name."
+            )
+        taken = [one for one in broadcasts if one in (*operator.states(), *operator.values(), *kept)]
         if taken:
             raise InvalidConfiguration(
                 f"operator {label!r} declares state {taken[0]!r} and gets a broadcast state of that name. Rename one."

@@ -116,7 +116,7 @@ class Stream:
         """Keep the rows that fulfil a condition, as DataFrame.where does."""
         return self.transform(lambda frame: frame.where(condition))
 
-    def broadcast(self, *keys: str, deleted: str | None = None) -> Broadcast:
+    def broadcast(self, *keys: str, deleted: str | None = None, ttl: int | None = None) -> Broadcast:
         """Make a small state of the stream that every instance of an operator reads: the newest row of each key.
 
         Parameters
@@ -125,6 +125,8 @@ class Stream:
             The columns that tell rows apart.
         deleted
             A boolean column; a row where it is true takes its key out.
+        ttl
+            After how many milliseconds by the clock a key is gone that no row came for; None for never.
         """
         from ferryman._spark.broadcast import Broadcast
 
@@ -138,7 +140,9 @@ class Stream:
             raise InvalidConfiguration(
                 "a broadcast state is made of the source's rows (`where`, `select`), not of an operator's output."
             )
-        return Broadcast(self, keys, deleted)
+        if ttl is not None and ttl <= 0:
+            raise InvalidConfiguration(f"ttl={ttl!r}: give milliseconds above 0, or leave it out.")
+        return Broadcast(self, keys, deleted, ttl)
 
     def side(self, name: str) -> Stream:
         """Give the rows of a side output of the operator whose output this is."""

@@ -6,7 +6,7 @@ the columns they were written with, and are fitted when they are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -95,13 +95,21 @@ def fit_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
         values = fit_array(array.values, dtype.value_type)
         mask = array.is_null() if array.null_count else None
         return pa.ListArray.from_arrays(array.offsets, values, type=dtype, mask=mask)
+    if t.is_map(dtype) and t.is_map(array.type):
+        children = [fit_array(array.keys, dtype.key_type), fit_array(array.items, dtype.item_type)]
+        entries = pa.StructArray.from_arrays(children, fields=[dtype.key_field, dtype.item_field])
+        return pa.Array.from_buffers(dtype, len(array), array.buffers()[:2], offset=array.offset, children=[entries])
     return pc.cast(array, dtype)
 
 
 def unfit(
-    old: pa.Schema, new: pa.Schema, aliases: Mapping[str, Sequence[str]], dropped: Sequence[str]
+    old: pa.Schema, new: pa.Schema, aliases: Mapping[str, Sequence[str]], dropped: Sequence[str], whole: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """List the columns whose old values the new declaration cannot hold: (name, old type, new type)."""
+    """List the columns whose old values the new declaration cannot hold: (name, old type, new type).
+
+    `dropped` names columns that are given up, and fields of structs as "column.field"; where all columns are of one
+    state, `whole` is that state's name, and its fields go by it.
+    """
     taken = set()
     for one in new:
         name = next((each for each in (one.name, *aliases.get(one.name, ())) if each in old.names), None)
@@ -109,7 +117,9 @@ def unfit(
             continue
         taken.add(name)
         before = old.field(name).type
-        if not widens(before, one.type):
+        states = {whole} if whole else {name, one.name}
+        gone = {field for state, _, field in (each.rpartition(".") for each in dropped) if state in states}
+        if not widens(before, one.type, gone):
             yield one.name, str(before), str(one.type)
     for one in old:
         if one.name not in taken and one.name.removeprefix("_due.") not in dropped:
@@ -121,8 +131,19 @@ _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _EXACT = {pa.float32(): _INTEGERS[:2], pa.float64(): _INTEGERS[:3]}
 
 
-def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Tell whether every value of one type is a value of another.
+def fields_of(kind: pa.DataType, path: str) -> Iterator[str]:
+    """Name the fields of structs in a type, at any depth, by their paths."""
+    t = pa.types
+    if t.is_struct(kind) or t.is_list(kind) or t.is_map(kind):
+        for one in (kind.field(number) for number in range(kind.num_fields)):
+            inner = f"{path}.{one.name}" if t.is_struct(kind) else path
+            if t.is_struct(kind):
+                yield inner
+            yield from fields_of(one.type, inner)
+
+
+def widens(old: pa.DataType, new: pa.DataType, gone: Collection[str] = ()) -> bool:
+    """Tell whether every value of one type is a value of another, but for fields of structs that are given up.
 
     Examples
     --------
@@ -135,11 +156,13 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
     if t.is_struct(old) and t.is_struct(new):
         after = {new.field(i).name: new.field(i).type for i in range(new.num_fields)}
         return all(
-            old.field(i).name in after and widens(old.field(i).type, after[old.field(i).name])
-            for i in range(old.num_fields)
+            widens(one.type, after[one.name], gone) if one.name in after else one.name in gone
+            for one in (old.field(number) for number in range(old.num_fields))
         )
     if t.is_list(old) and t.is_list(new):
-        return widens(old.value_type, new.value_type)
+        return widens(old.value_type, new.value_type, gone)
+    if t.is_map(old) and t.is_map(new):
+        return widens(old.key_type, new.key_type, gone) and widens(old.item_type, new.item_type, gone)
     if old in _INTEGERS and new in _INTEGERS:
         return _INTEGERS.index(old) < _INTEGERS.index(new)
     if old in _INTEGERS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,7 +104,8 @@ class Harness:
     def redeclare(self, build: Callable[[Any], Any]) -> None:
         """Go on with another pipeline on the same state, as a job does that is started with new code."""
         source = Stream(None, self._schema)
-        self._steps = _steps(build(source), source)
+        self._steps, self._reads = _steps(build(source), source)
+        self._side_names = _side_names(self._steps)
         for step in self._steps:
             if self._store is not None:
                 step.keep_in(self._store)
@@ -154,6 +156,9 @@ class Harness:
     ) -> list[tuple[Any, ...]]:
         """Run an epoch on some rows, tuples or dicts, and give what came out; side outputs are in `sides` after it.
 
+        What came out are the rows of the stream that `build` gave: of the last operator, or of a side of it. In `sides`
+        a side output is found by its name, or as "operator.side" if several operators have one of that name.
+
         `broadcast` has rows for broadcast states by table name, "operator.state".
 
         With `crash`, it stops before the epoch is committed, and nothing of it counts: `Crash` is raised.
@@ -166,13 +171,14 @@ class Harness:
         tables: dict[str, tuple[DeltaRef, ...]] = {}
         for name, table in self._broadcasts.items():
             given = self._rows(broadcast.get(name, ()) if broadcast else (), self._broadcast_schemas[name])
-            ref = table.update(given, number, self._routing)
+            ref = table.update(given, number, self._routing, self.now_ms)
             tables[name] = () if ref is None else (ref,)
-        for step in self._steps:
+        for step, side in zip(self._steps, self._reads, strict=True):
             whole, some = self._operate(step, result, number, latest)
             receipts += some
-            result = own_rows(whole, step.spec.output.names)
-            self.sides.update({name: _listed(rows_aside(whole, name)) for name in step.spec.sides})
+            result = own_rows(whole, step.spec.output.names) if side is None else rows_aside(whole, side)
+            for name in step.spec.sides:
+                self.sides[self._side_names[step.spec.name, name]] = _listed(rows_aside(whole, name))
         if crash:
             self.restart()
             raise Crash(f"epoch {number} was not committed")
@@ -197,7 +203,7 @@ class Harness:
                 if one.broadcast:
                     stream = step.broadcasts[one.name.rpartition(".")[2]]
                     self._broadcasts[one.name] = BroadcastTable(
-                        self.checkpoint, self._declared, one, stream.deleted, self.epochs
+                        self.checkpoint, self._declared, one, stream, self.epochs
                     )
                     self._broadcast_schemas[one.name] = to_arrow(stream.stream.schema)
         self._run = uuid.uuid4().hex
@@ -317,13 +323,29 @@ def _listed(rows: pa.Table) -> list[tuple[Any, ...]]:
 _COUNTED = ("rows", "keys", "output", "late")
 
 
-def _steps(stream: Any, source: Stream) -> list[Operated]:
-    """List the operators of a pipeline, first to last."""
+def _side_names(steps: Sequence[Operated]) -> dict[tuple[str, str], str]:
+    """Say how the side outputs of some operators are told apart: by name, and by operator where that is not enough."""
+    times = Counter(name for step in steps for name in step.spec.sides)
+    return {
+        (step.spec.name, name): name if times[name] == 1 else f"{step.spec.name}.{name}"
+        for step in steps
+        for name in step.spec.sides
+    }
+
+
+def _steps(stream: Any, source: Stream) -> tuple[list[Operated], list[str | None]]:
+    """List the operators of a pipeline, first to last, and of each which side is read; None for its own rows."""
     found: list[Operated] = []
+    reads: list[str | None] = []
+    side: str | None = None
     while stream is not source:
         if isinstance(stream, Operated):
             found.append(stream)
-        elif not isinstance(stream, (Watermarked, Parted)):
+            reads.append(side)
+            side = None
+        elif isinstance(stream, Parted):
+            side = stream.name
+        elif not isinstance(stream, Watermarked):
             raise InvalidConfiguration(
                 f"the harness runs operators and watermarks, and got {type(stream).__name__}. Test the steps between "
                 "operators on Spark."
@@ -331,4 +353,4 @@ def _steps(stream: Any, source: Stream) -> list[Operated]:
         stream = stream.parent
     if not found:
         raise InvalidConfiguration("the pipeline has no operator. Add .key_by(...).process(...).")
-    return found[::-1]
+    return found[::-1], reads[::-1]

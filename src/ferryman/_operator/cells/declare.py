@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ferryman._model.errors import UnhashableKey
 from ferryman._operator.run import Misfit, to_column, to_list
 from ferryman._state import store as stores
 from ferryman._state.keys import KeySchema
@@ -150,8 +151,9 @@ class Record:
         if pa.types.is_nested(kind) and self._rounded[number]:
             (value,) = to_list(pa.array([value if dump is None else dump(value)], kind))
             return value if load is None else load(value)
-        if load is not None and dump is not None:
-            return load(dump(value))
+        if dump is not None:
+            stored = dump(value)
+            return stored if load is None else load(stored)
         if isinstance(value, datetime.datetime) and value.tzinfo is None and getattr(kind, "tz", None):
             return value.replace(tzinfo=datetime.timezone.utc)
         if pa.types.is_float32(kind) and isinstance(value, float):
@@ -247,6 +249,10 @@ class MapVariable(Variable):
         return [SUBKEY + one.name for one in self.key.fields]
 
     def table(self, operator: str, key: pa.Schema, nulls: bool) -> TableSpec:
+        try:
+            KeySchema(pa.schema(self.key.fields), entries=True, nulls=nulls)
+        except UnhashableKey as error:
+            raise UnhashableKey(f"operator {operator!r}, state {self.name!r}, its own key: {error.message}") from error
         subkey = [(name, one.type) for name, one in zip(self.subkey, self.key.fields, strict=True)]
         return _table(operator, self.name, pa.schema([*key, *subkey]), pa.schema(self._stored), nulls)
 

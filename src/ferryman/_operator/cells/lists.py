@@ -121,6 +121,8 @@ class ListCell:
         position = self._focus.position
         now = self._open.get(position)
         if now is None:
+            if position is None:
+                raise self._focus.nobody(self._variable.name)
             now = self._open[position] = _Now(self._first[position], self._next[position])
         return now
 

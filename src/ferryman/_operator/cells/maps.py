@@ -121,10 +121,10 @@ class MapCell:
 
     def _now(self) -> _Now:
         position = self._focus.position
-        if position is None:
-            raise TypeError("no key is at hand")
         now = self._open.get(position)
         if now is None:
+            if position is None:
+                raise self._focus.nobody(self._variable.name)
             now = self._open[position] = _Now()
         return now
 

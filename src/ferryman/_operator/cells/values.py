@@ -52,19 +52,27 @@ class ValueCell:
 
     def exists(self) -> bool:
         """Tell whether the key has a value."""
-        return self._values[self._focus.position] is not None
+        position = self._focus.position
+        if position is None:
+            raise self._focus.nobody(self._variable.name)
+        return self._values[position] is not None
 
     def get(self) -> Tuple | None:
         """Give the key's value; None if it has none."""
-        value: Tuple | None = self._values[self._focus.position]
+        position = self._focus.position
+        if position is None:
+            raise self._focus.nobody(self._variable.name)
+        value: Tuple | None = self._values[position]
         if self._handed is not None and value is not None:
-            return self._handed.out(self._focus.position, 0, value)  # type: ignore[no-any-return]
+            return self._handed.out(position, 0, value)  # type: ignore[no-any-return]
         return value
 
     def update(self, value: Tuple) -> None:
         """Set the key's value."""
         focus = self._focus
         position = focus.position
+        if position is None:
+            raise focus.nobody(self._variable.name)
         self._values[position] = self._variable.record.taken(value, self._variable.name)
         if self._handed is not None:
             self._handed.written(position)
@@ -75,6 +83,8 @@ class ValueCell:
     def clear(self) -> None:
         """Remove the key's value."""
         position = self._focus.position
+        if position is None:
+            raise self._focus.nobody(self._variable.name)
         self._values[position] = None
         if self._handed is not None:
             self._handed.written(position)

@@ -34,7 +34,8 @@ class Variables:
     ) -> None:
         self._given = given
         self._schema = schema
-        self.focus = Focus(len(given.present), _now(given.time) if by_event_time else given.time.now_ms)
+        now_ms = _now(given.time) if by_event_time else given.time.now_ms
+        self.focus = Focus(len(given.present), now_ms, f"operator {given.operator!r}, epoch {given.epoch}")
         self.cells = {one.name: self._cell(one) for one in declared}
         self.timers = TimerCell(given.state, self.focus) if TIMERS in schema.names else None
 
@@ -68,9 +69,16 @@ class Variables:
         return None
 
     def made(
-        self, output: pa.Table, values: Mapping[str, pa.Array] | None = None, schema: pa.Schema | None = None
+        self,
+        output: pa.Table,
+        values: Mapping[str, pa.Array] | None = None,
+        schema: pa.Schema | None = None,
+        held: Sequence[bool] | None = None,
     ) -> Made:
-        """Turn what changed into columns, beside those of other values of the keys that changed."""
+        """Turn what changed into columns, beside those of other values of the keys that changed.
+
+        `held` says of each of these keys whether its other values are to be kept, even if they are all null.
+        """
         changed = np.flatnonzero(np.frombuffer(self.focus.changed, np.uint8))
         listed = changed.tolist()
         columns = [column for cell in self.cells.values() for column in cell.columns(listed)]
@@ -78,9 +86,8 @@ class Variables:
             columns.append(self.timers.column(listed))
         named = {**(values or {}), **dict(zip(self._schema.names, columns, strict=True))}
         schema = schema or self._schema
-        columns = [named[name] for name in schema.names]
-        state = pa.Table.from_arrays(columns, schema=schema)
-        empty = np.ones(len(listed), bool)
+        state = pa.Table.from_arrays([named[name] for name in schema.names], schema=schema)
+        empty = np.ones(len(listed), bool) if held is None else ~np.array(held, bool)
         for column in columns:
             empty &= column.is_null().to_numpy(zero_copy_only=False)
         # A key that never had a row, and has nothing to put into one, needs none.

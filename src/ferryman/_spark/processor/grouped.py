@@ -12,7 +12,7 @@ from pyspark.sql import GroupedData
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
-from ferryman._model.errors import InvalidConfiguration
+from ferryman._model.errors import FerrymanError, InvalidConfiguration, OperatorFailed
 from ferryman._operator.cells import tables_of
 from ferryman._spark.processor.group_state import GroupStateProcessor, time_mode
 from ferryman._spark.processor.handle import Recorder
@@ -134,9 +134,7 @@ class GroupedStream:
         packed = _packed(processor, label)
         recorder = Recorder(label, mode, self._keyed.names)
         # On a copy: what `init` leaves in the object must not travel to the tasks.
-        rehearsal = cloudpickle.loads(packed)
-        rehearsal.init(recorder)
-        rehearsal.close()
+        _rehearse(cloudpickle.loads(packed), recorder, label)
         declared = tuple(recorder.declared.values())
         keyed = self._keyed
         # As for Spark, rows without a key have a group of their own.
@@ -185,6 +183,24 @@ def _checked(label: str, processor: Any, output_mode: str, time_mode: str) -> st
     if faults:
         raise InvalidConfiguration.of([f"operator {label!r}: {one}" for one in faults])
     return time_mode.lower()
+
+
+def _rehearse(processor: StatefulProcessor, recorder: Recorder, label: str) -> None:
+    """Call what declares the states; on the driver, where nothing runs yet."""
+    doing = "init"
+    try:
+        processor.init(recorder)
+        doing = "close"
+        processor.close()
+    except FerrymanError:
+        raise
+    except Exception as error:
+        known = ", ".join(recorder.declared) or "none"
+        raise OperatorFailed(
+            f"operator {label!r} raised {type(error).__name__}: {error} in `{doing}`, which is called once on the "
+            f"driver to find out which states it declares (so far: {known}). Nothing was started. Fix the processor; "
+            "what only the workers have must not be needed there to declare states."
+        ) from error
 
 
 def _timezone(keyed: KeyedStream) -> str:

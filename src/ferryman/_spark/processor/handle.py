@@ -37,30 +37,30 @@ class Recorder(StatefulProcessorHandle):
 
     def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ValueState:
         self._note("value", stateName, schema, None, ttlDurationMs)
-        return ValueState(_Absent(), stateName)  # type: ignore[arg-type]
+        return ValueState(_Absent(self._operator, stateName), stateName)  # type: ignore[arg-type]
 
     def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ListState:
         self._note("list", stateName, schema, None, ttlDurationMs)
-        return ListState(_Absent(), stateName)  # type: ignore[arg-type]
+        return ListState(_Absent(self._operator, stateName), stateName)  # type: ignore[arg-type]
 
     def getMapState(
         self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
     ) -> MapState:
         self._note("map", stateName, valueSchema, userKeySchema, ttlDurationMs)
-        return MapState(_Absent(), stateName)  # type: ignore[arg-type]
+        return MapState(_Absent(self._operator, stateName), stateName)  # type: ignore[arg-type]
 
     def deleteIfExists(self, stateName: str) -> None:
         self.declared.pop(stateName, None)
         self.deleted.append(stored_name(stateName, self._key))
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
-        raise _outside("registerTimer")
+        raise _outside(self._operator, "registerTimer")
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
-        raise _outside("deleteTimer")
+        raise _outside(self._operator, "deleteTimer")
 
     def listTimers(self) -> Iterator[int]:
-        raise _outside("listTimers")
+        raise _outside(self._operator, "listTimers")
 
     def _note(self, kind: Kind, name: str, schema: Schema, key: Schema | None, ttl_ms: int | None) -> None:
         where = f"operator {self._operator!r}, state {name!r}"
@@ -88,14 +88,18 @@ class Recorder(StatefulProcessorHandle):
 class _Absent:
     """Stands where Spark has its client: on the driver no key is at hand."""
 
+    def __init__(self, operator: str, state: str) -> None:
+        self._operator = operator
+        self._state = state
+
     def __getattr__(self, name: str) -> Any:
-        raise _outside("a state")
+        raise _outside(self._operator, f"state {self._state!r}")
 
 
-def _outside(what: str) -> InvalidConfiguration:
+def _outside(operator: str, what: str) -> InvalidConfiguration:
     return InvalidConfiguration(
-        f"`init` used {what} while no key is at hand. Only declare states there; use them in handleInputRows, "
-        "handleExpiredTimer or handleInitialState."
+        f"operator {operator!r}: `init` or `close` used {what} while no key is at hand. Only declare states there; use "
+        "them in handleInputRows, handleExpiredTimer or handleInitialState."
     )
 
 

@@ -1,0 +1,36 @@
+"""Values that an operator still holds when it has come to the next key: what it does to them there is not meant."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ferryman._model.errors import StateMisused
+from ferryman._operator.run import Given
+from ferryman._operator.value import Value
+
+
+class Kept:
+    """Remember values that are in another attribute as well, as they were when their key was done."""
+
+    def __init__(self, declared: Iterable[Value[Any]]) -> None:
+        self._mutable = {one.name for one in declared if one.mutable}
+        self._found: list[tuple[Any, str, str, Any, Any]] = []
+
+    def look(self, own: Mapping[str, Any], key: Any) -> None:
+        """Look for values of a key that is done, among the operator's other attributes."""
+        held = {id(own[name]): name for name in self._mutable if type(own[name]).__hash__ is None}
+        for name, one in own.items():
+            if id(one) in held and name not in self._mutable:
+                self._found.append((key, held[id(one)], name, one, copy.deepcopy(one)))
+
+    def refuse_changed(self, given: Given) -> None:
+        """Refuse that such a value was changed afterwards: it was done to another key than the one at hand."""
+        for key, state, name, value, before in self._found:
+            if value != before:
+                raise StateMisused(
+                    f"operator {given.operator!r}, epoch {given.epoch}, state {state!r}: its value of key {key!r} was "
+                    f"kept in self.{name} and changed there while another key was at hand. Use self.{state} in every "
+                    "call, or keep a copy. The epoch was not committed; no state changed."
+                )

@@ -1,0 +1,89 @@
+"""Values of nested types on their way into a state: what Spark's own conversion would refuse for no reason, or bend."""
+
+from __future__ import annotations
+
+import array
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql.types import ArrayType, CharType, DataType, IntegralType, MapType, StringType, StructType, VarcharType
+
+Convert = Callable[[Any], Any]
+
+
+def prepared(kind: DataType) -> Convert | None:
+    """Give what makes lists of other sequences, and refuses parts of another type; None where nothing is to be done.
+
+    Spark's conversion takes lists alone, and makes a text of anything that is to be one; Arrow cuts fractions off.
+
+    Examples
+    --------
+    >>> from pyspark.sql.types import ArrayType, StringType
+    >>> prepared(ArrayType(StringType()))(("a", "b"))
+    ['a', 'b']
+    """
+    if isinstance(kind, ArrayType):
+        return _array(prepared(kind.elementType))
+    if isinstance(kind, StructType):
+        return _struct(kind.names, [prepared(one.dataType) or _same for one in kind])
+    if isinstance(kind, MapType):
+        return _map(prepared(kind.keyType), prepared(kind.valueType) or _same)
+    if isinstance(kind, (StringType, CharType, VarcharType)):
+        return _text
+    return _whole if isinstance(kind, IntegralType) else None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _array(part: Convert | None) -> Convert:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, (list, tuple, array.array)):
+            return value
+        return list(value) if part is None else [part(one) for one in value]
+
+    return convert
+
+
+def _struct(names: list[str], parts: list[Convert]) -> Convert:
+    def convert(value: Any) -> Any:
+        if isinstance(value, tuple):
+            # Of another length it is refused by what comes next.
+            return tuple(map(_call, parts, value)) if len(value) == len(parts) else value
+        if isinstance(value, dict) or hasattr(value, "__dict__"):
+            own = value if isinstance(value, dict) else vars(value)
+            return {name: part(own.get(name)) for name, part in zip(names, parts, strict=True)}
+        return value
+
+    return convert
+
+
+def _call(part: Convert, value: Any) -> Any:
+    return part(value)
+
+
+def _map(key: Convert | None, item: Convert) -> Convert:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if key is not None:
+            # Looked at and no more: a list could be no key.
+            for one in value:
+                key(one)
+        return {one: item(part) for one, part in value.items()}
+
+    return convert
+
+
+def _text(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is no text")
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, (float, decimal.Decimal)) and value != int(value):
+        raise TypeError(f"{value!r} is no whole number")
+    return value

@@ -1,0 +1,103 @@
+"""A field of a dataclass can be given up by name, in every type of state, and does not come back with old values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, make_dataclass
+from typing import Any
+
+import pytest
+
+from ferryman import List, Map, Operator, Reducing, Value
+from ferryman._log.verify import verify
+from ferryman.errors import StateSchemaChanged
+from ferryman.testing import Harness
+
+INPUT = "key string, x long"
+
+
+@dataclass
+class Before:
+    n: int = 0
+    note: str = ""
+
+
+@dataclass
+class After:
+    n: int = 0
+
+
+STATES: dict[str, Any] = {
+    "Value": lambda kind: Value(kind, kind()),
+    "Value with a ttl": lambda kind: Value(kind, kind(), ttl=1000),
+    "deep": lambda kind: Value(make_dataclass("Deep", [("some", dict[str, list[kind]])]), None),
+    "List": lambda kind: List(kind),
+    "Map": lambda kind: Map(str, kind),
+    "Reducing": lambda kind: Reducing(kind, lambda one, other: other),
+}
+
+
+def build(name: str, kind: Any, **attributes: Any) -> Any:
+    state = STATES[name](kind)
+
+    def process(self: Any, key: Any, row: Any) -> Iterator[Any]:
+        found: Any = self.kept
+        if name.startswith("Value"):
+            found = self.kept.n
+            self.kept = kind(row.x)
+        elif name == "deep":
+            found = self.kept and [one.n for one in self.kept.some["a"]]
+            self.kept = state.kind({"a": [kind(row.x)]})
+        elif name == "List":
+            found = [one.n for one in self.kept]
+            self.kept.append(kind(row.x))
+        elif name == "Map":
+            found = {key: one.n for key, one in self.kept.items()}
+            self.kept[str(row.x)] = kind(row.x)
+        else:
+            found = self.kept.result and self.kept.result.n
+            self.kept.add(kind(row.x))
+        yield key, repr(found)
+
+    made = {"output": "key string, found string", "process": process, "kept": state, **attributes}
+    return lambda stream: stream.key_by("key").process(type("Op", (Operator,), made))
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_field_is_given_up_by_name(name: str) -> None:
+    with Harness(build(name, Before), INPUT) as plain:
+        expected = [plain.epoch([("a", x)]) for x in (1, 2, 3)]
+    with Harness(build(name, Before), INPUT) as harness:
+        found = [harness.epoch([("a", 1)])]
+        with pytest.raises(StateSchemaChanged, match=r'dropped = \("state\.field",\)'):
+            harness.redeclare(build(name, After))
+        with pytest.raises(StateSchemaChanged, match="does not fit its state"):
+            harness.redeclare(build(name, After, dropped=("kept.other", "another.note", "note")))
+        harness.redeclare(build(name, After, dropped=("kept.note",)))
+        found.append(harness.epoch([("a", 2)]))
+        # It need not be named again.
+        harness.redeclare(build(name, After))
+        harness.snapshot()
+        harness.restart()
+        found.append(harness.epoch([("a", 3)]))
+        assert found == expected
+        assert verify(harness.checkpoint).faults == ()
+        with pytest.raises(StateSchemaChanged, match=r"note' of 'Op.*' was given up by an earlier start"):
+            harness.redeclare(build(name, Before))
+
+
+def test_a_field_of_a_renamed_value_does_not_come_back_either() -> None:
+    def renamed(kind: Any, **attributes: Any) -> Any:
+        def process(self: Any, key: Any, row: Any) -> Iterator[Any]:
+            yield key, repr(self.new.n)
+
+        state = Value(kind, kind(), alias="kept")
+        made = {"output": "key string, found string", "process": process, "new": state, **attributes}
+        return lambda stream: stream.key_by("key").process(type("Op", (Operator,), made))
+
+    with Harness(build("Value", Before), INPUT) as harness:
+        harness.epoch([("a", 1)])
+        harness.redeclare(renamed(After, dropped=("kept.note",)))
+        assert harness.epoch([("a", 2)]) == [("a", "1")]
+        with pytest.raises(StateSchemaChanged, match=r"'new\.note' of 'Op' was given up"):
+            harness.redeclare(renamed(Before))
