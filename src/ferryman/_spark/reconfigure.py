@@ -306,9 +306,10 @@ class Reconfigurer:
             log.warning("a plan was given up: %s", error)
             with self._changed:
                 # An epoch under way may still hand over, and what it then waits for nobody copies any more.
+                self._give_up(current, str(error))
                 while not current.over:
+                    self._changed.wait()
                     self._give_up(current, str(error))
-                    self._changed.wait_for(lambda: current.over or current._machine.to_copy())
         current.wait()
         reach("plan-release")
         self._tidy(current, travel)
