@@ -65,14 +65,14 @@ class Load:
     rate: float
     skew: float = 0.0
     work_ms: float = 0.0
-    interval_ms: int = 500
+    interval_ms: int = 1000
     hosts: int = 2
     groups: int = 64
     link_mbit: float | None = None
     delay_ms: float = 0.0
     before_s: float = 15.0
     after_s: float = 15.0
-    warm_s: float = 10.0
+    warm_s: float = 20.0
 
     @property
     def trigger(self) -> dict[str, Any]:

@@ -182,14 +182,14 @@ def reconfigure(
     work_ms: Annotated[float, typer.Option(min=0, help="How long a row takes.")] = 0,
     interval_ms: Annotated[
         int, typer.Option(min=0, help="How often an epoch begins; 0 for one after the other.")
-    ] = 500,
+    ] = 1000,
     hosts: Annotated[int, typer.Option(min=2, help="Hosts, with an instance each.")] = 2,
     groups: Annotated[int, typer.Option(min=2, help="Key groups.")] = 64,
     link_mbit: Annotated[float | None, typer.Option(min=0.1, help="What the line out of a host carries.")] = None,
     delay_ms: Annotated[float, typer.Option(min=0, help="How long everything on it is on its way.")] = 0,
     before: Annotated[float, typer.Option(min=2, help="Seconds to watch before a change.")] = 15,
     after: Annotated[float, typer.Option(min=2, help="Seconds to watch after it.")] = 15,
-    warm: Annotated[float, typer.Option(min=0, help="Seconds to wait before all that.")] = 10,
+    warm: Annotated[float, typer.Option(min=0, help="Seconds to wait before all that.")] = 20,
     strategies: Annotated[
         str | None, typer.Option(help="Strategies to run, comma-separated; all, unless another part is asked for.")
     ] = None,
