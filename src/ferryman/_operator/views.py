@@ -291,6 +291,7 @@ class HeldView:
         self._cell = cell
         self._synopsis = synopsis
         self._open: dict[int, Any] = {}
+        self._added: set[int] = set()
 
     def _live(self) -> Any:
         position = self._cell.focus.position
@@ -302,6 +303,8 @@ class HeldView:
         return live
 
     def __getattr__(self, name: str) -> Any:
+        if name == "add":
+            self._added.add(self._cell.focus.position)
         return getattr(self._live(), name)
 
     def __contains__(self, value: Any) -> bool:
@@ -310,6 +313,7 @@ class HeldView:
     def clear(self) -> None:
         """Begin anew."""
         self._open.pop(self._cell.focus.position, None)
+        self._added.discard(self._cell.focus.position)
         self._cell.clear()
 
     def flush(self) -> None:
@@ -318,7 +322,9 @@ class HeldView:
         for position, live in self._open.items():
             focus.position = position
             kept, before = self._synopsis.dump(live), self._cell.get()
-            if kept != (self._synopsis.dump(self._synopsis.create()) if before is None else before):
+            # What is added lets it live on, even if it leaves it as it is.
+            lives_on = self._cell.expiry is not None and position in self._added
+            if lives_on or kept != (self._synopsis.dump(self._synopsis.create()) if before is None else before):
                 self._cell.update(kept)
         focus.position = None
 
