@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from bench.report import Result, spread
-from bench.state_types import NOW_MS, SUBKEYS, TYPES, Held, Ints, Kind, Row, made_rows, mixed, noise
+from bench.state_kind import NOW_MS, SUBKEYS, Held, Kind, Row
+from bench.state_types import TYPES, Ints, made_rows, mixed, noise
 from ferryman._log.advance import advance
 from ferryman._log.checkpoint import Checkpoint, card_of
 from ferryman._log.directory import LocalDirectory
@@ -283,8 +284,10 @@ def _check_contents(job: OneJob, kind: Kind, log: list[pa.Table], last: pa.Table
     found = dict(zip(shown.column("key").to_pylist(), shown.column("content").to_pylist(), strict=True))
     if found.keys() != by_key.keys():
         raise WrongState(f"{len(by_key):,} keys had rows and {len(found):,} have state")
+    of_all = kind.plain([row for some in by_key.values() for row in some]) if kind.per_instance else None
     for key, rows_of_key in by_key.items():
-        content, plain = json.loads(found[key]), json.loads(json.dumps(kind.plain(rows_of_key)))
+        plain = json.loads(json.dumps(kind.plain(rows_of_key) if of_all is None else of_all))
+        content = json.loads(found[key])
         if not kind.agrees(content, plain):
             raise WrongState(f"key {key}: its state is {content!r}, and plain Python gives {plain!r}")
 

@@ -4,40 +4,46 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import add, attrgetter, eq, ge
-from typing import Any, ClassVar, NamedTuple
+from operator import attrgetter, ge
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 import ferryman as fm
+from bench.state_kind import MINUTE_MS, NOW_MS, SUBKEYS, Held, Kind, Row, parts, values
+from bench.state_windows import WINDOWS
 
 Ints = npt.NDArray[np.int64]
 
-NOW_MS = 1_700_000_000_000
-MINUTE_MS = 60_000
-# What tells the entries, windows or values of one key apart.
-SUBKEYS = 8
 
+@dataclass(frozen=True)
+class CountAndSum:
+    """What a mean is made of."""
 
-class Row(NamedTuple):
-    """An input row; `data` is there for the type that keeps it."""
-
-    key: int
-    part: int
     n: int
-    data: bytes = b""
+    total: int
 
 
-class Held(fm.Operator):
-    """What all operators here share: one state, and one operation on it for every row."""
+class Mean:
+    """The accumulator of a mean."""
 
-    columns: ClassVar[str] = "key long, part long, n long"
-    output = "key long, content string"
-    held: Any
+    type: ClassVar[Any] = CountAndSum
+
+    def create(self) -> CountAndSum:
+        return CountAndSum(0, 0)
+
+    def add(self, kept: CountAndSum, value: int) -> CountAndSum:
+        return CountAndSum(kept.n + 1, kept.total + value)
+
+    def merge(self, one: CountAndSum, other: CountAndSum) -> CountAndSum:
+        return CountAndSum(one.n + other.n, one.total + other.total)
+
+    def result(self, kept: CountAndSum) -> float:
+        return kept.total / kept.n
 
 
 class Total(Held):
@@ -80,6 +86,36 @@ class Parts(Held):
         self.held.add(row.part)
 
 
+class Edges(NewestOfPart):
+    held: Any = fm.Graph(int, int)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a nested state keeps in its lists."""
+
+    part: int
+    n: int
+
+
+class LastOfPart(Held):
+    """A map of lists of structs."""
+
+    held: Any = fm.Map(int, list[Reading])
+
+    def process(self, key: Any, row: Any) -> None:
+        self.held[row.part] = [*self.held.get(row.part, ()), Reading(row.part, row.n)][-3:]
+
+
+class OfInstance(Held):
+    """One for all keys of the instance."""
+
+    held: Any = fm.PerInstance(CountAndSum, Mean().create, merge=Mean().merge)
+
+    def process(self, key: Any, row: Any) -> None:
+        self.held.value = Mean().add(self.held.value, row.n)
+
+
 class Counts(Held):
     held: Any = fm.Counter(int)
 
@@ -101,41 +137,8 @@ class Most(Held):
         self.held.add(row.n)
 
 
-@dataclass(frozen=True)
-class CountAndSum:
-    """What a mean is made of."""
-
-    n: int
-    total: int
-
-
-class Mean:
-    """The accumulator of a mean."""
-
-    type: ClassVar[Any] = CountAndSum
-
-    def create(self) -> CountAndSum:
-        return CountAndSum(0, 0)
-
-    def add(self, kept: CountAndSum, value: int) -> CountAndSum:
-        return CountAndSum(kept.n + 1, kept.total + value)
-
-    def merge(self, one: CountAndSum, other: CountAndSum) -> CountAndSum:
-        return CountAndSum(one.n + other.n, one.total + other.total)
-
-    def result(self, kept: CountAndSum) -> float:
-        return kept.total / kept.n
-
-
 class Means(Most):
     held: Any = fm.Aggregating(Mean())
-
-
-class Minutes(Held):
-    held: Any = fm.TumblingWindow(MINUTE_MS, fm.Reducing(int, add))
-
-    def process(self, key: Any, row: Any) -> None:
-        self.held.add(NOW_MS + row.part * MINUTE_MS, row.n)
 
 
 class Distinct(Most):
@@ -165,51 +168,16 @@ class Rate(Held):
         self.held.add(NOW_MS + row.part * 1000)
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A type of state.
-
-    Attributes
-    ----------
-    operator
-        An operator that keeps such state.
-    content
-        What it holds of a key, as JSON can write it.
-    plain
-        The same, computed from all rows of the key.
-    agrees
-        Whether a content is right, given the plain one.
-    """
-
-    operator: type[Held]
-    content: Callable[[Any], Any]
-    plain: Callable[[list[Row]], Any]
-    agrees: Callable[[Any, Any], bool] = eq
-
-    @property
-    def wide(self) -> bool:
-        """Tell whether its rows have `data`."""
-        return "data" in self.operator.columns
-
-
-def _values(rows: list[Row]) -> list[int]:
-    return [row.n for row in rows]
-
-
-def _parts(rows: list[Row]) -> list[int]:
-    return [row.part for row in rows]
-
-
 def _frequencies(rows: list[Row]) -> list[int]:
-    counted = collections.Counter(_parts(rows))
+    counted = collections.Counter(parts(rows))
     return [len(rows), *(counted[part] for part in range(SUBKEYS))]
 
 
-def _minutes(rows: list[Row]) -> list[tuple[int, int]]:
-    totals: collections.Counter[int] = collections.Counter()
+def _last_of_part(rows: list[Row]) -> list[tuple[int, list[tuple[int, int]]]]:
+    by_part: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
     for row in rows:
-        totals[(NOW_MS + row.part * MINUTE_MS) // MINUTE_MS * MINUTE_MS] += row.n
-    return sorted(totals.items())
+        by_part[row.part].append((row.part, row.n))
+    return sorted((part, all_of_it[-3:]) for part, all_of_it in by_part.items())
 
 
 def _rate(rows: list[Row]) -> float:
@@ -222,25 +190,31 @@ def _sampled(found: Any, plain: Any) -> bool:
 
 
 TYPES: Mapping[str, Kind] = {
-    "value": Kind(Total, lambda held: held, lambda rows: sum(_values(rows))),
+    "value": Kind(Total, lambda held: held, lambda rows: sum(values(rows))),
     "bytes": Kind(Newest, bytes.hex, lambda rows: rows[-1].data.hex()),
-    "list": Kind(All, list, _values),
-    "deque": Kind(Last, list, lambda rows: _values(rows)[-4:]),
+    "list": Kind(All, list, values),
+    "deque": Kind(Last, list, lambda rows: values(rows)[-4:]),
     "map": Kind(
         NewestOfPart, lambda held: sorted(held.items()), lambda rows: sorted({row.part: row.n for row in rows}.items())
     ),
-    "set": Kind(Parts, sorted, lambda rows: sorted(set(_parts(rows)))),
+    "graph": Kind(Edges, lambda held: held.items(), lambda rows: sorted({row.part: row.n for row in rows}.items())),
+    "nested": Kind(
+        LastOfPart,
+        lambda held: sorted((part, [(one.part, one.n) for one in some]) for part, some in held.items()),
+        _last_of_part,
+    ),
+    "set": Kind(Parts, sorted, lambda rows: sorted(set(parts(rows)))),
     "counter": Kind(
-        Counts, lambda held: sorted(held.items()), lambda rows: sorted(collections.Counter(_parts(rows)).items())
+        Counts, lambda held: sorted(held.items()), lambda rows: sorted(collections.Counter(parts(rows)).items())
     ),
     "queue": Kind(Waiting, list, lambda rows: [(row.part, row.n) for row in sorted(rows, key=attrgetter("part"))]),
-    "reducing": Kind(Most, lambda held: held.result, lambda rows: max(_values(rows))),
-    "aggregating": Kind(Means, lambda held: held.result, lambda rows: sum(_values(rows)) / len(rows)),
-    "tumbling": Kind(Minutes, lambda held: [(span.start, total) for span, total in held.spans()], _minutes),
+    "reducing": Kind(Most, lambda held: held.result, lambda rows: max(values(rows))),
+    "aggregating": Kind(Means, lambda held: held.result, lambda rows: sum(values(rows)) / len(rows)),
+    **WINDOWS,
     "hyperloglog": Kind(
         Distinct,
         lambda held: held.estimate(),
-        lambda rows: len(set(_values(rows))),
+        lambda rows: len(set(values(rows))),
         # Four times the standard error of 4096 registers.
         lambda found, plain: abs(found - plain) <= 0.5 + 0.065 * plain,
     ),
@@ -253,20 +227,26 @@ TYPES: Mapping[str, Kind] = {
     "tdigest": Kind(
         Quantiles,
         lambda held: [held.count(), held.quantile(0.0), held.quantile(1.0)],
-        lambda rows: [len(rows), min(_values(rows)), max(_values(rows))],
+        lambda rows: [len(rows), min(values(rows)), max(values(rows))],
     ),
     "bloom": Kind(
         MayHold,
         lambda held: [part for part in range(SUBKEYS) if part in held],
-        _parts,
+        parts,
         lambda found, plain: set(found) >= set(plain),
     ),
-    "reservoir": Kind(Sample, lambda held: [held.count(), held.sample()], _values, _sampled),
+    "reservoir": Kind(Sample, lambda held: [held.count(), held.sample()], values, _sampled),
     "rate": Kind(
         Rate,
         lambda held: held.rate(NOW_MS + MINUTE_MS),
         _rate,
         lambda found, plain: math.isclose(found, plain, rel_tol=1e-9),
+    ),
+    "perinstance": Kind(
+        OfInstance,
+        lambda held: [held.value.n, held.value.total],
+        lambda rows: [len(rows), sum(values(rows))],
+        per_instance=True,
     ),
 }
 

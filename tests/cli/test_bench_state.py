@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from ferryman._cli import app
 from ferryman._cli.bench import _load
+from ferryman._operator.states import State
 
 TINY = ["--keys", "200", "--rows", "200", "--epochs", "1", "--larger", "0.02", "--touches", "2"]
 
@@ -69,6 +70,21 @@ def test_only_stores_that_can_hold_a_type_are_measured(bench: ModuleType) -> Non
     assert held["bytes"] == held["hyperloglog"] == ["lmdb", "rocksdb"]
     # Bounds of a list are narrow and its entries are not one per key: two tables, in two stores.
     assert held["list"] == ["default", "lmdb", "rocksdb"]
+
+
+@pytest.mark.parametrize("kind", ["graph", "nested", "sliding", "session", "perinstance"])
+def test_what_is_made_of_parts_is_measured_too(bench: ModuleType, tmp_path: Path, kind: str) -> None:
+    result = measured(bench, tmp_path, kind, "lmdb")
+
+    assert result["results"] == "equal to plain Python"
+    assert result["reads"]["rows"] > 0
+
+
+def test_every_type_is_measured_that_is_in_a_store(bench: ModuleType) -> None:
+    import ferryman
+
+    states = {one for one in vars(ferryman).values() if isinstance(one, type) and issubclass(one, State)}
+    assert {type(one) for kind in bench.TYPES.values() for one in kind.operator.states().values()} == states
 
 
 @pytest.mark.parametrize(("kind", "backend"), [("value", "columnar"), ("tumbling", "default")])

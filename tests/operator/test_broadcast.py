@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from history import KEYS, SMALL, Kind, run_histories
+from hypothesis import strategies as st
 from processor.beside import Beside
 
 from ferryman import Ferry, Operator, Value, sinks
@@ -138,6 +140,42 @@ def test_a_key_that_no_row_came_for_is_gone_in_time() -> None:
         harness.now_ms = 1600
         assert seen("new") == "['new']"
         assert verify(harness.checkpoint).faults == ()
+
+
+class Rules:
+    """One dict for all."""
+
+    def __init__(self) -> None:
+        self.rules: dict[str, int] = {}
+        self.seen: dict[str, int] = {}
+
+    def epoch(self, done: list[Any], harness: Harness) -> list[Any]:
+        for kind, name, value, gone in done:
+            if kind == "rule":
+                self.rules.pop(name, None)
+                if not gone:
+                    self.rules[name] = value
+        told = []
+        for kind, key, value, _ in done:
+            if kind == "reading":
+                self.seen[key] = self.seen.get(key, 0) + 1
+                broken = sorted(name for name, least in self.rules.items() if value > least)
+                told.append((key, f"{self.seen[key]} {broken}"))
+        return told
+
+    def check(self, harness: Harness) -> None:
+        assert {row["sensor"]: row["value"] for row in harness.state("Alarms.rules")} == self.rules
+        assert {row["sensor"]: row["n"] for row in harness.state("Alarms")} == self.seen
+
+
+@pytest.mark.parametrize("store", [None, "rocksdb"])
+def test_a_random_history_equals_one_dict_for_all(store: str | None) -> None:
+    def given(done: list[Any]) -> dict[str, Any]:
+        rules = [row for row in done if row[0] == "rule"]
+        return {"rows": [row for row in done if row[0] == "reading"], "broadcast": {"Alarms.rules": rules}}
+
+    step = st.tuples(st.sampled_from(["rule", "reading"]), KEYS, SMALL, st.sampled_from([None, False, True]))
+    run_histories(Kind(pipeline, INPUT, step, Rules, given), store=store, examples=4 if store else 10)
 
 
 def test_it_cannot_be_changed_by_an_operator() -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from history import Kind, PerKey, kind_of, run_histories
 
 from ferryman import Aggregating, Counter, Deque, Graph, List, Map, Operator, Queue, Reducing, Set, Value
 from ferryman.errors import InvalidConfiguration, StateMisused
-from ferryman.testing import Crash, Harness
-
-KEYS = st.sampled_from(["a", "b", "c"])
-SMALL = st.integers(0, 5)
+from ferryman.testing import Harness
 
 
 @dataclass
@@ -143,105 +139,25 @@ TYPES: dict[str, Any] = {
 }
 
 
-def operator_of(name: str) -> type[Operator]:
-    state, operations, look, _ = TYPES[name]
-
-    class Does(Operator):
-        kept = state
-        touched = Value(int, 0)
-        output = "key string, found string"
-
-        def process(self, key: Any, row: Any) -> Iterator[Any]:
-            self.touched += 1
-            gave = operations[row.what][0](self.kept, row.x)
-            yield key, repr((gave, look(self.kept), self.touched))
-
-    return Does
+def kind(name: str) -> Kind:
+    state, operations, look, begin = TYPES[name]
+    model = PerKey({what: timeless(own) for what, (_, own) in operations.items()}, lambda m, _: look(m), begin)
+    ours = {what: of_kept(does) for what, (does, _) in operations.items()}
+    return kind_of(state, ours, lambda operator: look(operator.kept), lambda: copy.deepcopy(model))
 
 
-def machine_of(name: str, store: str | None) -> type[RuleBasedStateMachine]:
-    _, operations, look, begin = TYPES[name]
-
-    class History(RuleBasedStateMachine):
-        @initialize()
-        def start(self) -> None:
-            self.harness = Harness(
-                lambda stream: stream.key_by("key").process(operator_of(name)),
-                "key string, what string, x long",
-                instances=2,
-                groups=4,
-                store=store,
-            )
-            self.models: dict[int, dict[str, Any]] = {0: {}}
-            self.model: dict[str, Any] = {}
-
-        @rule(
-            done=st.lists(st.tuples(KEYS, st.sampled_from(sorted(operations)), SMALL), max_size=6),
-            crash=st.sampled_from([False, False, False, True]),
-        )
-        def epoch(self, done: list[tuple[str, str, int]], crash: bool) -> None:
-            before = copied(self.model)
-            expected = []
-            for key, what, x in done:
-                kept, touched = self.model.setdefault(key, [begin(), 0])
-                self.model[key][1] = touched + 1
-                gave = operations[what][1](kept, x)
-                expected.append((key, repr((gave, look(kept), touched + 1))))
-            if crash:
-                with pytest.raises(Crash):
-                    self.harness.epoch(done, crash=True)
-                self.model = before
-                return
-            assert sorted(self.harness.epoch(done)) == sorted(expected)
-            self.models[self.harness.epochs] = copied(self.model)
-
-        @rule(instances=st.integers(1, 4))
-        def rescale(self, instances: int) -> None:
-            self.harness.rescale(instances)
-
-        @rule()
-        def restart(self) -> None:
-            self.harness.restart()
-
-        @rule()
-        def snapshot(self) -> None:
-            self.harness.snapshot()
-
-        @rule(data=st.data())
-        def rewind(self, data: st.DataObject) -> None:
-            epoch = data.draw(st.integers(0, self.harness.epochs))
-            self.harness.rewind(epoch)
-            self.model = copied(self.models[epoch])
-
-        @invariant()
-        def no_key_is_lost(self) -> None:
-            if hasattr(self, "harness"):
-                keys = [row["key"] for row in self.harness.state("Does")]
-                assert keys == sorted(self.model)
-
-        def teardown(self) -> None:
-            if hasattr(self, "harness"):
-                self.harness.close()
-
-    return History
+def timeless(does: Any) -> Any:
+    return lambda kept, x, now_ms: does(kept, x)
 
 
-def copied(model: dict[str, Any]) -> dict[str, Any]:
-    return {key: [kept.copy(), touched] for key, (kept, touched) in model.items()}
+def of_kept(does: Any) -> Any:
+    return lambda operator, x: does(operator.kept, x)
 
 
 @pytest.mark.parametrize("store", [None, "rocksdb"])
 @pytest.mark.parametrize("name", list(TYPES))
 def test_a_random_history_equals_pythons_own(name: str, store: str | None) -> None:
-    run_state_machine_as_test(
-        machine_of(name, store),
-        settings=settings(
-            max_examples=8 if store else 25,
-            stateful_step_count=15,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_histories(kind(name), store=store, examples=4 if store else 10)
 
 
 @pytest.mark.parametrize(
@@ -266,93 +182,6 @@ def test_two_parts_of_a_state_merge(state: Any, one: Any, other: Any, merged: An
 def test_a_state_that_cannot_merge_says_so() -> None:
     with pytest.raises(InvalidConfiguration, match=r"a Map has no rule for it\. Give it one \(merge=\.\.\.\)"):
         Map(str, int).merge({"a": 1}, {"a": 2})
-
-
-@pytest.mark.parametrize("kind", ["list", "map", "set", "counter", "queue", "value", "plain"])
-def test_what_is_not_written_again_expires(kind: str) -> None:
-    class Fades(Operator):
-        list = List(int, ttl=1000)
-        map = Map(int, int, ttl=1000)
-        set = Set(int, ttl=1000)
-        counter = Counter(int, ttl=1000)
-        queue = Queue(int, int, ttl=1000)
-        value = Reducing(int, max, ttl=1000)
-        plain = Value(int, 0, ttl=1000)
-        output = "key string, found string"
-
-        def process(self, key: Any, row: Any) -> Iterator[Any]:
-            if row.x:
-                self.list.append(row.x)
-                self.map[row.x] = row.x
-                self.set.add(row.x)
-                self.counter[row.x] += 1
-                self.queue.push(row.x, row.x)
-                self.value.add(row.x)
-                self.plain = row.x
-            found = {
-                "list": [*self.list],
-                "map": [*self.map],
-                "set": [*self.set],
-                "counter": [*self.counter],
-                "queue": [order for order, _ in self.queue],
-                "plain": [self.plain] if self.plain else [],
-                "value": [] if self.value.result is None else [self.value.result],
-            }
-            yield key, repr(found[kind])
-
-    with Harness(lambda s: s.key_by("key").process(Fades), "key string, x long", now_ms=0, instances=2) as harness:
-        assert harness.epoch([("a", 1)]) == [("a", "[1]")]
-        harness.now_ms = 600
-        later = "[2]" if kind in ("value", "plain") else "[1, 2]"
-        assert harness.epoch([("a", 2)]) == [("a", later)]
-        harness.now_ms = 1100
-        assert harness.epoch([("a", 0)]) == [("a", "[2]")]
-        harness.restart()
-        harness.now_ms = 1600
-        assert harness.epoch([("a", 0)]) == [("a", "[]")]
-        harness.tick(5000)
-        tables = harness.checkpoint.job_card().tables
-        assert {name: harness.state(name) for name in tables} == {name: [] for name in tables}
-
-
-def test_a_value_with_a_ttl_lives_on_when_it_is_set_to_what_it_is() -> None:
-    class Pulse(Operator):
-        beat = Value(int, 0, ttl=1000)
-        n = Value(int, 0)
-        output = "key string, beat long, n long"
-
-        def process(self, key: Any, row: Any) -> Iterator[Any]:
-            self.n += 1
-            if row.x >= 0:
-                self.beat = row.x
-            yield key, self.beat, self.n
-
-    with Harness(lambda s: s.key_by("key").process(Pulse), "key string, x long", now_ms=0) as harness:
-        assert harness.epoch([("a", 7)]) == [("a", 7, 1)]
-        harness.now_ms = 900
-        assert harness.epoch([("a", 7)]) == [("a", 7, 2)]
-        harness.now_ms = 1800
-        assert harness.epoch([("a", -1)]) == [("a", 7, 3)]
-        harness.now_ms = 1900
-        assert harness.epoch([("a", -1)]) == [("a", 0, 4)], "it was set for the last time at 900"
-
-
-def test_a_value_with_a_ttl_that_is_changed_in_place_is_an_error() -> None:
-    class Grows(Operator):
-        some = Value(list[int], [], ttl=1000)
-        output = "key string, n long"
-
-        def process(self, key: Any, row: Any) -> Iterator[Any]:
-            if row.x:
-                self.some = [*self.some, row.x]
-            else:
-                self.some.append(1)
-            yield key, len(self.some)
-
-    with Harness(lambda s: s.key_by("key").process(Grows), "key string, x long", now_ms=0) as harness:
-        assert harness.epoch([("a", 1), ("a", 2)]) == [("a", 1), ("a", 2)]
-        with pytest.raises(StateMisused, match="key 'a', state 'some': a value that was read was changed in place"):
-            harness.epoch([("a", 0)])
 
 
 @pytest.mark.parametrize("kind", ["list", "map", "value"])

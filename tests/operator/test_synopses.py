@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from history import PerKey, kind_of, run_histories
 
 from ferryman import BloomFilter, CountMin, DecayedRate, HyperLogLog, Operator, Reservoir, TDigest
 from ferryman.errors import InvalidConfiguration
@@ -91,6 +92,43 @@ def test_a_bloom_filter_that_is_declared_otherwise_still_knows_what_it_holds() -
     assert all(x in found for x in range(500))
     with pytest.raises(ValueError, match="different sizes"):
         after.merge(found, after.create())
+
+
+def fed(state: Any, values: list[int]) -> Any:
+    """Give the same synopsis, that was never written and read again."""
+    live = state.create()
+    for x in values:
+        live.add(x)
+    return live
+
+
+# For each type: the state, and what is asked of it. A model keeps all values, and asks a synopsis that was fed them.
+ASKED: dict[str, Any] = {
+    "BloomFilter": (BloomFilter(20), lambda s: [x for x in range(-20, 20) if x in s]),
+    "HyperLogLog": (HyperLogLog(4), lambda s: s.estimate()),
+    "CountMin": (CountMin(0.2, 0.5), lambda s: ([s.estimate(x) for x in range(8)], s.total())),
+    "TDigest": (TDigest(100), lambda s: (s.count(), s.quantile(0), s.quantile(0.5), s.quantile(1), s.rank(2))),
+    "Reservoir": (Reservoir(int, 3), lambda s: (s.count(), s.sample())),
+    "DecayedRate": (DecayedRate(10), lambda s: s.rate(7)),
+}
+
+
+@pytest.mark.parametrize("name", list(ASKED))
+def test_a_random_history_answers_as_one_that_was_never_written(name: str) -> None:
+    state, ask = ASKED[name]
+    operations = {
+        "add": (lambda o, x: o.kept.add(x), lambda m, x, now_ms: m.append(x)),
+        "clear": (lambda o, x: o.kept.clear(), lambda m, x, now_ms: m.clear()),
+        "ask": (lambda o, x: None, lambda m, x, now_ms: None),
+    }
+    does = {what: one for what, (_, one) in operations.items()}
+    kind = kind_of(
+        state,
+        {what: one for what, (one, _) in operations.items()},
+        lambda operator: ask(operator.kept),
+        lambda: PerKey(does, lambda kept, now_ms: ask(fed(state, kept)), list),
+    )
+    run_histories(kind)
 
 
 @pytest.mark.parametrize("state", [BloomFilter(1000), HyperLogLog(), CountMin(), TDigest(), Reservoir(int, 50)])

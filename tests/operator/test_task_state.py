@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from history import Kind, run_histories
+from hypothesis import strategies as st
 
 from ferryman import Operator, PerInstance, Value
+from ferryman._testing.harness import _hashes
 from ferryman.testing import Crash, Harness
 
 
@@ -51,6 +54,46 @@ def test_it_follows_the_key_groups(kind: type[Operator]) -> None:
             assert total(harness, kind.__name__) == 30 * number
         harness.epoch()
         assert max(seen for _, seen in harness.epoch(keys)) == 30 * 8
+
+
+class Parts:
+    """A part per key group; an instance has those of its groups in one."""
+
+    def __init__(self, kind: type[Operator]) -> None:
+        self.kind = kind
+        self.parts: dict[int, int] = {}
+
+    def epoch(self, done: list[Any], harness: Harness) -> list[Any]:
+        routing, told = harness._routing, []
+        for instance in range(routing.instances):
+            groups = [group for group, owner in enumerate(routing.owner) if owner == instance]
+            value = sum(self.parts.pop(group, 0) for group in groups)
+            mine = sum(routing.group(int(_hashes([row])[0])) in groups for row in done)
+            # In which order the keys come is not said.
+            told += [("", value + number) for number in range(1, mine + 1)]
+            value += mine
+            parts = [value] if self.kind is Whole else halves(value, len(groups))
+            self.parts.update(zip(groups, parts, strict=False))
+        return told
+
+    def check(self, harness: Harness) -> None:
+        rows = harness.state("Counted.seen")
+        assert {row["_group"]: row["_value"]["part"] for row in rows} == self.parts
+
+
+@pytest.mark.parametrize("store", [None, "rocksdb"])
+@pytest.mark.parametrize("kind", [Whole, Split])
+def test_a_random_history_equals_a_part_per_group(kind: type[Operator], store: str | None) -> None:
+    class Counted(kind):  # type: ignore[misc, valid-type]
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            return (("", seen) for _, seen in super().process(key, row))
+
+    keys = st.sampled_from([f"k{number}" for number in range(8)])
+    run_histories(
+        Kind(lambda s: s.key_by("key").process(Counted), "key string", st.tuples(keys), lambda: Parts(kind)),
+        store=store,
+        examples=4 if store else 10,
+    )
 
 
 def test_what_can_be_split_is_shared_among_new_instances() -> None:

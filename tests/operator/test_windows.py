@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from history import KEYS, SMALL, Kind, run_histories
 from hypothesis import strategies as st
 
 from ferryman import List, Operator, Reducing, SessionWindow, SlidingWindow, Span, TumblingWindow
@@ -25,9 +25,8 @@ def windowed(window: Any, *, event_time: bool) -> Any:
         output = "key string, start long, stop long, total long"
 
         def process(self, key: Any, row: Any) -> Iterator[Any]:
-            moment = int(row.time.timestamp() * 1000)
-            if not self.sums.add(moment, row.value):
-                yield key, moment, -1, row.value
+            if not self.sums.add(row.time, row.value):
+                yield key, round(row.time.timestamp() * 1000), -1, row.value
 
         def closed(self, key: Any, span: Span, result: int) -> Iterator[Any]:
             yield key, span.start, span.end, result
@@ -80,31 +79,75 @@ def test_sessions_join() -> None:
         assert harness.tick(1000) == [("a", 1200, 1495, 26)]
 
 
-@settings(max_examples=20, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2000), st.integers(1, 9)), max_size=5), max_size=6
-    ),
-    st.sampled_from([TumblingWindow(250, SUM), SlidingWindow(300, 100, SUM), SessionWindow(120, SUM)]),
-)
-def test_by_event_time_every_value_in_time_counts_once_per_window(epochs: Any, window: Any) -> None:
-    with Harness(windowed(window, event_time=True), INPUT, instances=2) as harness:
-        got, late = [], []
-        for rows in epochs:
-            for row in harness.epoch([(key, at(ms), value) for key, ms, value in rows]):
-                (late if row[2] == -1 else got).append(row)
-        dropped = sum(harness.checkpoint.manifest(one).operators["Sums"].late for one in range(1, harness.epochs + 1))
-        got += [row for row in harness.epoch([("end", at(10_000), 1)]) if row[0] != "end"]
-        got += [row for row in harness.epoch() if row[0] != "end"]
-        whole = sum(value for rows in epochs for _, _, value in rows)
-        spans = [(key, start, stop) for key, start, stop, _ in got]
-        if isinstance(window, SessionWindow):
-            # A session that was told comes again when a value comes just in time.
-            assert all(stop - start >= window.gap_ms for _, start, stop, _ in got)
-        else:
-            assert len(set(spans)) == len(spans)
-        if not isinstance(window, SlidingWindow) and not dropped:
-            assert sum(total for *_, total in got) + sum(total for *_, total in late) == whole
+class Windows:
+    """The open windows of all keys: (key, start, end) to the sum of what was added."""
+
+    def __init__(self, window: Any, event_time: bool) -> None:
+        self.window, self.event_time = window, event_time
+        self.open: dict[tuple[str, int, int], int] = {}
+        self.watermark_ms: int | None = None
+        self.late_ms: int | None = None
+
+    def spans(self, ms: int) -> list[tuple[int, int]]:
+        """Find them by trying all."""
+        if isinstance(self.window, SessionWindow):
+            return [(ms, ms + self.window.gap_ms)]
+        size, every = self.window.size_ms, getattr(self.window, "every_ms", self.window.size_ms)
+        return [(start, start + size) for start in range(-2 * size, 5000, 1) if start % every == 0 <= ms - start < size]
+
+    def epoch(self, done: list[Any], harness: Harness) -> list[Any]:
+        until, told = self.late_ms if self.event_time else harness.now_ms, []
+        for key, ms, value in done:
+            if self.event_time and until is not None and ms <= until:
+                continue
+            spans = [one for one in self.spans(ms) if until is None or one[1] > until]
+            for start, end in spans:
+                self.add(key, start, end, value)
+            if not spans:
+                told.append((key, ms, -1, value))
+        over = self.watermark_ms if self.event_time else harness.now_ms
+        for key, start, end in list(self.open):
+            if over is not None and end <= over:
+                told.append((key, start, end, self.open.pop((key, start, end))))
+        self.late_ms = self.watermark_ms
+        if done:
+            self.watermark_ms = max(self.watermark_ms or 0, *(ms for _, ms, _ in done))
+        return told
+
+    def add(self, key: str, start: int, end: int, value: int) -> None:
+        if isinstance(self.window, SessionWindow):
+            touched = [one for one in self.open if one[0] == key and one[1] <= end and start <= one[2]]
+            start, end = min([start, *(one[1] for one in touched)]), max([end, *(one[2] for one in touched)])
+            value += sum(self.open.pop(one) for one in touched)
+        self.open[key, start, end] = self.open.get((key, start, end), 0) + value
+
+    def check(self, harness: Harness) -> None:
+        rows = harness.state("Sums.sums")
+        kept = {(row["key"], row["_key.start"], row["_key.end"]): row["_value"]["kept"] for row in rows}
+        assert kept == self.open
+
+
+WINDOWS = {
+    "tumbling": TumblingWindow(250, SUM),
+    "sliding": SlidingWindow(300, 100, SUM),
+    "sliding with gaps": SlidingWindow(100, 130, SUM),
+    "session": SessionWindow(120, SUM),
+}
+
+
+@pytest.mark.parametrize("event_time", [False, True])
+@pytest.mark.parametrize("name", list(WINDOWS))
+def test_a_random_history_equals_sums_by_span(name: str, event_time: bool) -> None:
+    # By the clock, which begins at 1000, before and after it.
+    step = st.tuples(KEYS, st.integers(0, 3000), SMALL)
+    kind = Kind(
+        windowed(WINDOWS[name], event_time=event_time),
+        INPUT,
+        step,
+        lambda: Windows(WINDOWS[name], event_time),
+        lambda done: {"rows": [(key, at(ms), value) for key, ms, value in done]},
+    )
+    run_histories(kind)
 
 
 def test_windows_of_two_parts_merge() -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from processor.calls import FERRYMAN, SPARK, Calls, WatchedStream
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman import Ferry, sinks
 from ferryman._spark.schema import declared_struct, to_arrow
 
 Rows = list[tuple[Any, ...]]
+
+
+# All of the test that runs now; `conftest` looks at what they called.
+RUNS: list[Beside] = []
 
 
 class Beside:
@@ -25,6 +31,8 @@ class Beside:
         self.place = place
         self.schema = declared_struct(schema, "input")
         self._written = 0
+        self.calls = {engine: Calls(place / f"calls-{engine}") for engine in (SPARK, FERRYMAN)}
+        RUNS.append(self)
 
     def give(self, *batches: Sequence[tuple[Any, ...]]) -> None:
         """Add batches to the input, one file each."""
@@ -46,28 +54,38 @@ class Beside:
         reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.place / "input"))
 
-    def on_spark(self, build: Callable[[Any], Any], mode: str = "update") -> Rows:
-        """Run on Spark's own."""
+    def on_spark(self, build: Callable[[Any], Any], mode: str = "update", *, until: int | None = None) -> Rows:
+        """Run on Spark's own; by the clock it never ends by itself, and is stopped after so many rows have come out."""
         rows: Rows = []
         query = (
-            build(self.stream())
-            .writeStream.outputMode(mode)
+            build(WatchedStream(self.stream(), self.calls[SPARK]))
+            .inner.writeStream.outputMode(mode)
             .foreachBatch(lambda frame, _: rows.extend(tuple(row) for row in frame.collect()))
             .option("checkpointLocation", str(self.place / "spark"))
-            .trigger(availableNow=True)
+            .trigger(**({"availableNow": True} if until is None else {"processingTime": "0 seconds"}))
             .start()
         )
-        query.awaitTermination()
+        if until is None:
+            query.awaitTermination()
+            return rows
+        deadline = time.monotonic() + 120
+        while len(rows) < until and time.monotonic() < deadline and query.isActive:
+            query.awaitTermination(0.2)
+        query.stop()
         return rows
 
     def on_ferryman(self, build: Callable[[Any], Any], *, instances: int = 2, name: str = "ferried") -> Rows:
         """Run on Ferryman."""
         rows: Rows = []
         ferry = Ferry(self.spark, self.place / name)
-        stream = build(ferry.stream(self.stream()))
+        stream = self.watched(ferry, build)
         sink = sinks.foreach(lambda frame, _: rows.extend(tuple(row) for row in frame.collect()))
         stream.write(sink).start(name, instances=instances, trigger={"availableNow": True}).wait()
         return rows
+
+    def watched(self, ferry: Ferry, build: Callable[[Any], Any]) -> Any:
+        """Build a pipeline on Ferryman, and note what it calls."""
+        return build(WatchedStream(ferry.stream(self.stream()), self.calls[FERRYMAN])).inner
 
 
 def same(one: Rows, other: Rows) -> None:

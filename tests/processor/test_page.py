@@ -9,11 +9,11 @@ from typing import Any
 
 from processor import test_processor, test_time
 from processor.beside import Beside, same
+from processor.calls import GROUPED, STATES
+from processor.page import ALONE, BESIDE, PAGE, lines
 from processor.test_processor import at
 from pyspark.sql import GroupedData
 from pyspark.sql.streaming import state, stateful_processor
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "migrating-from-transformWithState.md"
 
 
 def programs() -> dict[str, Any]:
@@ -43,94 +43,41 @@ def test_before_and_after_give_equal_rows(spark: Any, tmp_path: Path) -> None:
     same(one, other)
 
 
-BESIDE = "same rows as Spark"
-ALONE = "tested on Ferryman alone"
-
-# Every public method of Spark's classes: what was found out about it, and by which test.
-CLASSES = {
-    "ValueState": (stateful_processor.ValueState, {}, (BESIDE, "test_a_value")),
-    "ListState": (
-        stateful_processor.ListState,
-        {},
-        (BESIDE, "test_lists_and_maps_with_all_their_methods"),
-    ),
-    "MapState": (stateful_processor.MapState, {}, (BESIDE, "test_lists_and_maps_with_all_their_methods")),
-    "StatefulProcessorHandle": (
-        stateful_processor.StatefulProcessorHandle,
-        {
-            "getValueState": (BESIDE, "test_a_value"),
-            "getListState": (BESIDE, "test_lists_and_maps_with_all_their_methods"),
-            "getMapState": (BESIDE, "test_lists_and_maps_with_all_their_methods"),
-            "deleteIfExists": (ALONE, "test_a_state_that_is_deleted_is_gone"),
-        },
-        (BESIDE, "test_event_time_timers_and_late_rows"),
-    ),
-    "StatefulProcessor": (
-        stateful_processor.StatefulProcessor,
-        {
-            "handleExpiredTimer": (BESIDE, "test_event_time_timers_and_late_rows"),
-            "handleInitialState": (BESIDE, "test_initial_state"),
-        },
-        (BESIDE, "test_a_value"),
-    ),
-    "TimerValues": (
-        stateful_processor.TimerValues,
-        {"getCurrentProcessingTimeInMs": (ALONE, "test_a_timer_by_the_clock_fires_without_data")},
-        (BESIDE, "test_event_time_timers_and_late_rows"),
-    ),
-    "ExpiredTimerInfo": (stateful_processor.ExpiredTimerInfo, {}, (BESIDE, "test_event_time_timers_and_late_rows")),
-    "GroupState": (
-        state.GroupState,
-        {
-            "setTimeoutDuration": (ALONE, "test_a_timeout_by_the_clock"),
-            "getCurrentProcessingTimeMs": (ALONE, "test_a_timeout_by_the_clock"),
-        },
-        (BESIDE, "test_a_function_with_a_group_state_and_timeouts"),
-    ),
-}
-# What `groupBy` gives, and the arguments of each.
-CALLS = {
-    "transformWithState": {
-        "initialState": (BESIDE, "test_initial_state"),
-        "eventTimeColumnName": (BESIDE, "test_chained_processors_share_the_watermark"),
-    },
-    "transformWithStateInPandas": {
-        "initialState": (BESIDE, "test_pandas_with_an_initial_state"),
-        "eventTimeColumnName": (BESIDE, "test_chained_processors_share_the_watermark"),
-    },
-    "applyInPandasWithState": {},
-}
-CALLED = {
-    "transformWithState": (BESIDE, "test_a_value"),
-    "transformWithStateInPandas": (BESIDE, "test_pandas"),
-    "applyInPandasWithState": (BESIDE, "test_a_function_with_a_group_state_and_timeouts"),
-}
+CLASSES = (
+    stateful_processor.ValueState,
+    stateful_processor.ListState,
+    stateful_processor.MapState,
+    stateful_processor.StatefulProcessorHandle,
+    stateful_processor.StatefulProcessor,
+    stateful_processor.TimerValues,
+    stateful_processor.ExpiredTimerInfo,
+    state.GroupState,
+)
 # Where Spark offers it to others than the user.
 INTERNAL = {"json", "oldTimeoutTimestamp", "NO_TIMESTAMP"}
 
 
-def table() -> list[str]:
-    lines = ["| Spark | method or argument | status | shown by |", "| --- | --- | --- | --- |"]
-    for call, special in CALLS.items():
-        for name in list(inspect.signature(getattr(GroupedData, call)).parameters)[1:]:
-            status, test = special.get(name, CALLED[call])
-            lines.append(f"| `groupBy().{call}` | `{name}` | {status} | `{test}` |")
-    for label, (kind, special, otherwise) in CLASSES.items():
-        for name in vars(kind):
+def methods() -> list[str]:
+    """List every argument of the calls, every public method, and the times to live that can be asked for."""
+    found = []
+    for call in GROUPED:
+        found += [
+            f"groupBy().{call}.{name}" for name in list(inspect.signature(getattr(GroupedData, call)).parameters)[1:]
+        ]
+    for kind in CLASSES:
+        for name, one in vars(kind).items():
             if not name.startswith("_") and name not in INTERNAL:
-                status, test = special.get(name, otherwise)
-                lines.append(f"| `{label}` | `{name}` | {status} | `{test}` |")
-    return lines
+                found.append(f"{kind.__name__}.{name}")
+                if name in STATES and "ttlDurationMs" in inspect.signature(one).parameters:
+                    found.append(f"{kind.__name__}.{name}(ttlDurationMs)")
+    return found
 
 
 def test_the_table_has_every_method_and_every_test_is_there() -> None:
-    written = PAGE.read_text()
-    begin, end = "<!-- methods: begin -->\n", "<!-- methods: end -->"
-    lines = table()
-    for line in lines[2:]:
-        test = line.rsplit("`", 2)[1]
-        assert hasattr(test_processor, test) or hasattr(test_time, test), f"there is no test {test}"
-
-    found = written.split(begin)[1].split(end)[0].splitlines()
-
-    assert found == lines, "put this between the marks:\n" + "\n".join(lines)
+    table = lines()
+    assert [method for method, _, _ in table] == methods()
+    assert {status for _, status, _ in table} <= {BESIDE, ALONE}
+    for _, _, test in table:
+        # Each of these tests looks itself whether it called what the table says of it: see conftest.py.
+        name = test.partition("[")[0]
+        assert hasattr(test_processor, name) or hasattr(test_time, name), f"there is no test {test}"

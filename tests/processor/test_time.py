@@ -25,7 +25,7 @@ class Started:
         self.rows: list[Any] = []
         ferry = Ferry(beside.spark, beside.place / name, idle=idle)
         sink = sinks.foreach(lambda frame, _: self.rows.extend(tuple(row) for row in frame.collect()))
-        self.job = build(ferry.stream(beside.stream())).write(sink).start(name, instances=2)
+        self.job = beside.watched(ferry, build).write(sink).start(name, instances=2)
 
     def wait_for(self, *rows: Any) -> None:
         assert self.job.wait_for(lambda: all(row in self.rows for row in rows), timeout=150), self.rows
@@ -118,6 +118,84 @@ def test_what_has_expired_is_not_seen_and_is_taken_out(spark: Any, tmp_path: Pat
         started.job.stop()
 
 
+class Lasting(Fading):
+    """The same with an hour to live, and times by the clock that have come long ago, or not for long."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.value = handle.getValueState("value", "n long", 3_600_000)
+        self.list = handle.getListState("list", "n long", 3_600_000)
+        self.map = handle.getMapState("map", "k long", "n long", 3_600_000)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        listed = list(rows)
+        now_ms = timerValues.getCurrentProcessingTimeInMs()
+        for row in listed:
+            # In 1970, in 2970, and one that is taken back.
+            self.handle.registerTimer(1000 + row.n)
+            self.handle.registerTimer(31_556_952_000_000 + row.n)
+            self.handle.registerTimer(31_556_952_000_100 + row.n)
+            self.handle.deleteTimer(31_556_952_000_100 + row.n)
+        # Spark lists them in an order of its own.
+        timers = sorted(self.handle.listTimers())
+        yield Row(sensor=key[0], n=-1, found=str((timers, abs(now_ms / 1000 - NOW) < 3600)))
+        yield from super().handleInputRows(key, iter(listed), timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        there = (self.value.exists(), self.list.exists(), self.map.exists())
+        yield Row(sensor=key[0], n=expiredTimerInfo.getExpiryTimeInMs(), found=f"due, {there}")
+
+
+NOW = time.time()
+
+
+def test_what_lives_long_and_timers_that_have_come_or_will_not(spark: Any, tmp_path: Path) -> None:
+    beside = Beside(spark, tmp_path, "sensor string, what string, n long")
+    beside.give(
+        [("a", "write", 1), ("a", "write", 2), ("b", "look", 3)],
+        [("a", "look", 4), ("b", "write", 5)],
+        [("a", "write", 1), ("b", "look", 6), ("c", "look", 7)],
+    )
+
+    def build(df: Any) -> Any:
+        return df.groupBy("sensor").transformWithState(
+            Lasting(), "sensor string, n long, found string", "Append", "ProcessingTime"
+        )
+
+    ours = beside.on_ferryman(build)
+    same(ours, beside.on_spark(build, "append", until=len(ours)))
+
+
+def test_a_timeout_by_the_clock_that_does_not_come(spark: Any, tmp_path: Path) -> None:
+    beside = Beside(spark, tmp_path, "sensor string, value long")
+    beside.give([("a", 1), ("b", 2)], [("a", 3)], [("b", 4), ("a", 5)])
+
+    def counting(key: Any, frames: Any, state: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        before = state.getOption
+        count = sum(len(frame) for frame in frames) + (0 if before is None else before[0])
+        what = f"{state.hasTimedOut} {state.exists} {abs(state.getCurrentProcessingTimeMs() / 1000 - NOW) < 3600}"
+        if count > 2:
+            state.remove()
+        else:
+            state.update((count,))
+            state.setTimeoutDuration(3_600_000)
+        yield pd.DataFrame({"sensor": [key[0]], "what": [what], "count": [count]})
+
+    def build(df: Any) -> Any:
+        return df.groupBy("sensor").applyInPandasWithState(
+            counting,
+            "sensor string, what string, count long",
+            "count long",
+            "append",
+            GroupStateTimeout.ProcessingTimeTimeout,
+        )
+
+    ours = beside.on_ferryman(build)
+    same(ours, beside.on_spark(build, "append", until=len(ours)))
+
+
 def test_a_timeout_by_the_clock(spark: Any, tmp_path: Path) -> None:
     beside = Beside(spark, tmp_path, "sensor string, value long")
     beside.give([("a", 1), ("b", 2), ("a", 3)])
@@ -201,7 +279,7 @@ class PandasHot(Hot):
         yield pd.DataFrame({"room": whole["room"], "value": whole["value"], "at": whole["time"]})
 
 
-@pytest.mark.parametrize("pandas", [False, True])
+@pytest.mark.parametrize("pandas", [False, True], ids=["rows", "pandas"])
 def test_chained_processors_share_the_watermark(spark: Any, tmp_path: Path, pandas: bool) -> None:
     beside = Beside(spark, tmp_path, "sensor string, room string, value long, time timestamp")
     batches = [

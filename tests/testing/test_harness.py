@@ -46,6 +46,72 @@ def test_an_epoch_that_crashes_does_not_count() -> None:
         assert harness.epoch([("a", 1)]) == [("a", 2)]
 
 
+MARKS = [{"crash": "before-commit"}, {"crash": "after-commit"}, {"crash_at_row": 0}, {"crash_at_row": 3}]
+
+
+@pytest.mark.parametrize("mark", MARKS, ids=str)
+@pytest.mark.parametrize("instances", [1, 3])
+def test_wherever_it_crashes_every_row_counts_once(mark: dict[str, Any], instances: int) -> None:
+    rows = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5)]
+    with sums(instances=instances) as harness:
+        harness.epoch([("a", 10)])
+        with pytest.raises(Crash):
+            harness.epoch(rows, **mark)
+        there = mark == {"crash": "after-commit"}
+        assert harness.epochs == (2 if there else 1)
+        assert harness.state() == ([*TOTALS] if there else [{"key": "a", "n": 10}])
+        harness.snapshot()
+        assert sorted(harness.redo()) == [("a", 11), ("a", 14), ("b", 2), ("b", 7), ("c", 4)]
+        assert harness.epochs == 2
+        assert harness.state() == [*TOTALS]
+        with pytest.raises(InvalidConfiguration, match="no epoch was interrupted"):
+            harness.redo()
+
+
+TOTALS = ({"key": "a", "n": 14}, {"key": "b", "n": 7}, {"key": "c", "n": 4})
+
+
+def test_an_epoch_that_was_redone_can_crash_again_and_rows_after_it_go_on() -> None:
+    with sums(instances=2) as harness:
+        for mark in MARKS[:2]:
+            with pytest.raises(Crash):
+                harness.epoch([("a", 1)], **mark)
+        assert harness.redo() == [("a", 1)]
+        assert harness.epoch([("a", 1)]) == [("a", 2)]
+        with pytest.raises(Crash):
+            harness.epoch([("a", 5)], crash="after-commit")
+        assert harness.epoch([("a", 1)]) == [("a", 8)]
+        with pytest.raises(Crash):
+            harness.epoch([("a", 5)], crash="before-commit")
+        harness.rewind(1)
+        with pytest.raises(InvalidConfiguration, match="no epoch was interrupted"):
+            harness.redo()
+
+
+@pytest.mark.parametrize(
+    ("mark", "says"),
+    [({"crash": "later"}, "crash='later': give 'before-commit'"), ({"crash_at_row": 1}, "there are 1 rows")],
+)
+def test_a_crash_that_cannot_be_is_refused(mark: dict[str, Any], says: str) -> None:
+    with sums() as harness, pytest.raises(InvalidConfiguration, match=says):
+        harness.epoch([("a", 1)], **mark)
+
+
+def test_a_task_that_dies_at_a_row_has_seen_those_before_it() -> None:
+    seen: list[int] = []
+
+    class Sees(Sums):
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            seen.append(row.value)
+            return super().process(key, row)
+
+    with Harness(lambda s: s.key_by("key").process(Sees), "key string, value long") as harness:
+        with pytest.raises(Crash, match="a task of epoch 1 died in the middle"):
+            harness.epoch([("a", 1), ("a", 2), ("a", 3)], crash_at_row=2)
+        assert seen == [1, 2]
+        assert harness.redo() == [("a", 1), ("a", 3), ("a", 6)]
+
+
 def test_instances_come_and_go_and_snapshots_fold() -> None:
     with sums() as harness:
         for number in range(1, 7):

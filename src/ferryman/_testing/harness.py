@@ -11,13 +11,14 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of
@@ -27,6 +28,7 @@ from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._operator.run import Given, Made, Runner
 from ferryman._operator.sides import own_rows, rows_aside
 from ferryman._routing.owners import routed
 from ferryman._routing.planning import pinned
@@ -42,6 +44,27 @@ Rows = Iterable[Any]
 
 class Crash(Exception):
     """The crash that `Harness.epoch` was asked for."""
+
+
+@dataclass(frozen=True)
+class _Interrupted:
+    """An epoch under way: what it was given, and what came out of it if it was committed."""
+
+    number: int
+    rows: Sequence[Any]
+    broadcast: Mapping[str, Sequence[Any]]
+    output: list[tuple[Any, ...]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Dies:
+    """Run an operator on the rows before the one it dies at, and die: nothing is written."""
+
+    runner: Runner
+
+    def run(self, given: Given) -> Made:
+        self.runner.run(given)
+        raise Crash(f"a task of epoch {given.epoch} died in the middle of its rows")
 
 
 class Harness:
@@ -96,6 +119,7 @@ class Harness:
         self._store = store
         self._hosts = hosts
         self._card: JobCard | None = None
+        self._interrupted: _Interrupted | None = None
         self._broadcasts: dict[str, BroadcastTable] = {}
         self._broadcast_schemas: dict[str, pa.Schema] = {}
         self._routing = RoutingTable.even(1, groups, instances)
@@ -152,35 +176,80 @@ class Harness:
         return latest.watermarks.next_ms if latest else None
 
     def epoch(
-        self, rows: Rows = (), *, broadcast: Mapping[str, Rows] | None = None, crash: bool = False
+        self,
+        rows: Rows = (),
+        *,
+        broadcast: Mapping[str, Rows] | None = None,
+        crash: bool | Literal["before-commit", "after-commit"] = False,
+        crash_at_row: int | None = None,
     ) -> list[tuple[Any, ...]]:
         """Run an epoch on some rows, tuples or dicts, and give what came out; side outputs are in `sides` after it.
 
         What came out are the rows of the stream that `build` gave: of the last operator, or of a side of it. In `sides`
         a side output is found by its name, or as "operator.side" if several operators have one of that name.
 
-        `broadcast` has rows for broadcast states by table name, "operator.state".
-
-        With `crash`, it stops before the epoch is committed, and nothing of it counts: `Crash` is raised.
+        Parameters
+        ----------
+        rows
+            The input, tuples or dicts.
+        broadcast
+            Rows for broadcast states by table name, "operator.state".
+        crash
+            "before-commit" or True: all tasks are done, and the epoch is not committed, so nothing of it counts.
+            "after-commit": it is committed, and counts. Either way the main copies are gone, and `Crash` is raised;
+            `redo` then does what a job does that is started again.
+        crash_at_row
+            Crash while the first operator is at this row, counted from 0, before the commit: the tasks of earlier
+            instances are done, that of the row's is not, those of later ones have not begun.
         """
+        if crash not in (False, True, "before-commit", "after-commit"):
+            raise InvalidConfiguration(f"crash={crash!r}: give 'before-commit' or 'after-commit'.")
+        rows = list(rows)
+        given = {name: list(some) for name, some in (broadcast or {}).items()}
+        if crash_at_row is not None and not 0 <= crash_at_row < len(rows):
+            raise InvalidConfiguration(f"crash_at_row={crash_at_row!r}: there are {len(rows)} rows, counted from 0.")
+        number = self.epochs + 1
+        self._interrupted = _Interrupted(number, rows, given)
+        try:
+            result = self._epoch(number, rows, given, crash, crash_at_row)
+        except Crash:
+            self.restart()
+            raise
+        self._interrupted = None
+        return result
+
+    def redo(self) -> list[tuple[Any, ...]]:
+        """After a crash, run the epoch again that it interrupted, unless that was committed; give what came out.
+
+        So does a job that is started again: an epoch that is committed is not run twice, and its sink has its rows.
+        """
+        if (one := self._interrupted) is None:
+            raise InvalidConfiguration("no epoch was interrupted. Ask for it: epoch(rows, crash='before-commit').")
+        if one.number <= self.epochs:
+            self._interrupted = None
+            return one.output
+        return self.epoch(one.rows, broadcast=one.broadcast)
+
+    def _epoch(
+        self, number: int, rows: Rows, broadcast: Mapping[str, Rows], crash: bool | str, crash_at_row: int | None
+    ) -> list[tuple[Any, ...]]:
         latest = self.checkpoint.latest()
-        number = (latest.epoch if latest else 0) + 1
         result = self._table(rows)
         self.sides: dict[str, list[tuple[Any, ...]]] = {}
         receipts: list[Receipt] = []
         tables: dict[str, tuple[DeltaRef, ...]] = {}
         for name, table in self._broadcasts.items():
-            given = self._rows(broadcast.get(name, ()) if broadcast else (), self._broadcast_schemas[name])
+            given = self._rows(broadcast.get(name, ()), self._broadcast_schemas[name])
             ref = table.update(given, number, self._routing, self.now_ms)
             tables[name] = () if ref is None else (ref,)
         for step, side in zip(self._steps, self._reads, strict=True):
-            whole, some = self._operate(step, result, number, latest)
+            whole, some = self._operate(step, result, number, latest, crash_at_row)
+            crash_at_row = None
             receipts += some
             result = own_rows(whole, step.spec.output.names) if side is None else rows_aside(whole, side)
             for name in step.spec.sides:
                 self.sides[self._side_names[step.spec.name, name]] = _listed(rows_aside(whole, name))
-        if crash:
-            self.restart()
+        if crash in (True, "before-commit"):
             raise Crash(f"epoch {number} was not committed")
         if self.checkpoint.card() != self._declared:
             self.checkpoint.create(self._declared)
@@ -188,7 +257,11 @@ class Harness:
         self.checkpoint.commit(replace(manifest, tables={**manifest.tables, **tables}))
         for table in self._broadcasts.values():
             table.committed()
-        return _listed(result)
+        output = _listed(result)
+        if crash:
+            self._interrupted = replace(self._interrupted, output=output) if self._interrupted else None
+            raise Crash(f"epoch {number} was committed")
+        return output
 
     def tick(self, ms: int) -> list[tuple[Any, ...]]:
         """Let the clock go on, and run an epoch without rows."""
@@ -232,6 +305,7 @@ class Harness:
         later = [f"manifests/{one:012d}.json" for one in self.checkpoint.epochs() if one > epoch]
         later += [f"snapshots/{one:012d}.json" for one in self.checkpoint.snapshots() if one > epoch]
         self.checkpoint.directory.delete(later)
+        self._interrupted = None
         self.restart()
 
     def state(self, table: str | None = None, epoch: int | None = None) -> list[dict[str, Any]]:
@@ -257,7 +331,7 @@ class Harness:
         return pa.Table.from_pylist(listed, schema=schema)
 
     def _operate(
-        self, step: Operated, rows: pa.Table, epoch: int, latest: Manifest | None
+        self, step: Operated, rows: pa.Table, epoch: int, latest: Manifest | None, crash_at_row: int | None
     ) -> tuple[pa.Table, list[Receipt]]:
         spec, routing = step.spec, self._routing
         keys = zip(*(rows.column(name).to_pylist() for name in spec.key.fields.names), strict=True)
@@ -285,6 +359,9 @@ class Harness:
         outputs, receipts = [], []
         for instance in range(routing.instances):
             mine = marked.filter(pa.array(owners == instance))
+            if crash_at_row is not None and owners[crash_at_row] == instance:
+                mine = mine.filter(pc.less(mine.column(SEQUENCE), crash_at_row))
+                spec = replace(spec, runner=_Dies(spec.runner))
             token = pa.repeat(pa.scalar(control.tokens[instance], pa.int32()), mine.num_rows)
             here = replace(control, home=str(self._place / "home" / str(instance % self._hosts)))
             output, receipt = run(spec, here, instance, mine.append_column(TOKEN, token).to_batches())
