@@ -9,7 +9,7 @@ import pytest
 from history import PerKey, kind_of, run_histories
 
 from ferryman import BloomFilter, Counter, Deque, HyperLogLog, List, Map, Operator, Queue, Reducing, Set, Value
-from ferryman.errors import InvalidConfiguration, StateMisused
+from ferryman.errors import StateMisused
 from ferryman.testing import Harness
 
 TTL = 1000
@@ -276,8 +276,3 @@ def test_a_value_with_a_ttl_that_is_changed_in_place_is_an_error() -> None:
         assert harness.epoch([("a", 1), ("a", 2)]) == [("a", 1), ("a", 2)]
         with pytest.raises(StateMisused, match="key 'a', state 'some': a value that was read was changed in place"):
             harness.epoch([("a", 0)])
-
-
-def test_a_value_with_a_ttl_cannot_have_an_alias() -> None:
-    with pytest.raises(InvalidConfiguration, match="alias='old': a value with a ttl cannot be renamed"):
-        Value(int, 0, alias="old", ttl=1000)
