@@ -85,7 +85,8 @@ class Beside:
 
     def watched(self, ferry: Ferry, build: Callable[[Any], Any]) -> Any:
         """Build a pipeline on Ferryman, and note what it calls."""
-        return build(WatchedStream(ferry.stream(self.stream()), self.calls[FERRYMAN])).inner
+        built = build(WatchedStream(ferry.stream(self.stream()), self.calls[FERRYMAN]))
+        return built.inner if isinstance(built, WatchedStream) else built
 
 
 def same(one: Rows, other: Rows) -> None:
