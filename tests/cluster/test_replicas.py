@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(not available(), reason="this machine has only one loopback address"),
 ]
 
-ROWS, PER_EPOCH, STOPPED = 2000, 100, 1050
+ROWS, PER_EPOCH, STOPPED, LATER = 2000, 100, 1050, 1850
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,7 @@ def test_a_host_that_is_lost_leaves_a_standby_that_need_not_rebuild(spark, tmp_p
     run = Run(tmp_path, cluster.url, 4, ROWS, PER_EPOCH, 2)
     (tmp_path / "options.json").write_text(json.dumps({"replicas": 1, "groups": 8}))
     run.stop_at(STOPPED)
+    run.stop_at(LATER)
 
     with run.driver() as driver:
         at = driver.inside(STOPPED)
@@ -66,6 +67,9 @@ def test_a_host_that_is_lost_leaves_a_standby_that_need_not_rebuild(spark, tmp_p
         (executor,) = cluster.worker(at["host"]).executors()
         kill(executor.id)
         run.go_on(STOPPED)
+        driver.inside(LATER)
+        driver.until(lambda: replicated(run) == LATER // PER_EPOCH, "replicas again, whoever stands by now")
+        run.go_on(LATER)
         driver.finish()
 
     run.check(spark)

@@ -176,6 +176,15 @@ def test_names_it_was_not_asked_to_serve_are_refused(tmp_path, log, watched, tak
     assert client.ping(a, ACCESS) > 0
 
 
+def test_a_table_that_is_asked_for_as_another_store_stays_what_it_is(tmp_path, log, watched):
+    fill(tmp_path, "a", log, 4).close()
+    a = start(tmp_path, "a", watched)
+
+    with pytest.raises(PeerFailed, match="is in a lmdb store, not in columnar"):
+        list(client.take(a, ACCESS, Take({"Counts": "columnar"}, (0,)), SCHEMAS))
+    assert held(tmp_path, "a").epochs().tolist() == [4] * GROUPS
+
+
 def test_a_group_that_is_not_there_is_left_out(tmp_path, log, watched):
     a = start(tmp_path, "a", watched)
 

@@ -34,6 +34,7 @@ from ferryman._serve.line import Line, aside
 from ferryman._serve.wire import PIECES, Bring, Drop, Head, Reorder, Take, Token, cut, parse, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
+from ferryman._state.store.home import backend_of
 
 # Where a host says, in its home, at which location it is.
 LOCATION = "state-host.json"
@@ -143,6 +144,10 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             raise flight.FlightServerError(f"there is no store {backend!r}")
         with self._lock:
             if table not in self._stores:
+                there = backend_of(self._home / table)
+                if there not in (None, backend):
+                    # Opened as something else it would begin anew, and what is there would be gone.
+                    raise flight.FlightServerError(f"the table {table!r} is in a {there} store, not in {backend}")
                 key, state = schemas_of(self._card.tables[table])
                 self._stores[table] = stores.open(backend, self._home / table, key, state, self._card.groups)
             return self._stores[table]

@@ -64,6 +64,12 @@ def claim(directory: Path, wanted: dict[str, object], furnish: Callable[[Path], 
         return files
 
 
+def backend_of(directory: Path) -> str | None:
+    """Give the backend that a store's files are of; None where there are none."""
+    found = _read(directory / "identity.json").get("backend")
+    return None if found is None else str(found)
+
+
 def _read(record: Path) -> dict[str, object]:
     try:
         content = json.loads(record.read_text())
