@@ -36,13 +36,13 @@ a home of its own. Every host hands half of its key groups to the next; with the
 {aims}
 
 *Stoppage* is the longest that a due row of a moving key waited for its result during the change, less the p99 before;
-*stabilise* the time from the request until p99 stays within 1.2 times of before for two seconds, to the last result that
-was beyond it; *duration* the time from the request to the end of the plan. *Before* is what was done before the request; *during* what was due before the
-end and not done before the request; *after* what was due after the end. *Noise* is what the formula of the stoppage
-gives for the time before the request, when nothing moved: a stoppage below it cannot be told from none. All times are
-in milliseconds; where there were several rounds, the median of them, and the least and the most. *Right* means that
-every row came out once, in order, with the count that a job which never moved gives it, and that the main copies at the
-end hold what they should.
+*stabilise* the time from the request until p99 stays within 1.2 times of before for two seconds, to the last result
+that was beyond it; *duration* the time from the request to the end of the plan. *Before* is what was done before the
+request; *during* what was due before the end and not done before the request; *after* what was due after the end.
+*Noise* is what the formula of the stoppage gives for the time before the request, when nothing moved: a stoppage below
+it cannot be told from none. All times are in milliseconds; where there were several rounds, the median of them, and the
+least and the most. *Right* means that every row came out once, in order, with the count that a job which never moved
+gives it, and that the main copies at the end hold what they should.
 """
 
 _STRATEGIES = """\
