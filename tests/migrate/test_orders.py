@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ferryman._migrate.orders import ORDERS, Cargo, by_arrival, by_backlog, demand, johnson
+from ferryman._migrate.strategies import strategy
+from ferryman._model.errors import InvalidPlan
 
 CARGO = st.lists(
     st.builds(
@@ -68,3 +70,9 @@ def test_what_was_asked_for_comes_first() -> None:
 
     assert [one.group for one in demand(some)] == [2, 1, 0]
     assert [one.group for one in by_arrival(some)] == [1, 2, 0]
+
+
+@pytest.mark.parametrize("name", ["pull", "push:fast", "push:", ":size"])
+def test_a_strategy_or_order_that_does_not_exist_is_refused_with_those_that_do(name: str) -> None:
+    with pytest.raises(InvalidPlan, match="one of"):
+        strategy(name)

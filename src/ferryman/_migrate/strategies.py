@@ -6,9 +6,10 @@ One engine runs them all, with one transport, so that a comparison compares prot
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from ferryman._migrate.orders import ORDERS
 from ferryman._model.errors import InvalidPlan
 from ferryman._routing.planning import Move
 
@@ -54,10 +55,19 @@ STRATEGIES = {
 
 
 def strategy(name: str) -> Strategy:
-    """Find a strategy by name."""
-    if name not in STRATEGIES:
+    """Find a strategy by name; after a colon, an order that is not its own.
+
+    Examples
+    --------
+    >>> strategy("push").order, strategy("push:size").order
+    ('johnson', 'size')
+    """
+    how, given, order = name.partition(":")
+    if how not in STRATEGIES:
         raise InvalidPlan(f"strategy={name!r}: give one of {', '.join(STRATEGIES)}.")
-    return STRATEGIES[name]
+    if given and order not in ORDERS:
+        raise InvalidPlan(f"strategy={name!r}: after the colon goes an order, one of {', '.join(ORDERS)}.")
+    return replace(STRATEGIES[how], order=order) if given else STRATEGIES[how]
 
 
 def steps_of(moves: Iterable[Move], strategy: Strategy) -> tuple[tuple[Move, ...], ...]:

@@ -123,17 +123,17 @@ class Carrier:
 
     def _hand_over(self, current: Reconfiguration, lane: Lane, left: set[int], awaited: Counter[int]) -> None:
         """Have a target take groups in an order; one whose target fails is left to the checkpoint, or to an abort."""
-        name = secrets.token_hex(8)
+        name, how = secrets.token_hex(8), current._machine.plan.strategy.name
         began, size = time.monotonic(), 0
         try:
             while left and not current.over:
                 told, groups = self._epoch(), self._ordered(current, left)
                 # Who goes by demand asks for one at a time; else the source has them all to send.
-                asked = groups[:1] if current.strategy == "fetch" else groups
+                asked = groups[:1] if how == "fetch" else groups
                 for arrived in self._bring(lane.target, asked, lane.source, lane=name):
                     self._arrived(current, arrived, left, awaited)
                     size += arrived["bytes"]
-                    if current.strategy == "push" and left and self._epoch() > told:
+                    if how == "push" and left and self._epoch() > told:
                         # More rows wait by now, and perhaps for others.
                         told = self._epoch()
                         with contextlib.suppress(PeerFailed):
@@ -205,15 +205,15 @@ class Carrier:
         stopped = current._machine.plan.strategy.waits == "everything"
         pace = self._rhythm.pace()
         each = max(1, current.preview.bytes // max(1, len(current.preview.moves)))
-        done = 0
-        while done < len(lane.groups) and not current.over:
-            done += len(lane.groups) if stopped else max(1, pace.chunk // each)
+        groups, done = self._ordered(current, lane.groups), 0
+        while done < len(groups) and not current.over:
+            done += len(groups) if stopped else max(1, pace.chunk // each)
             seen = self._rhythm.epochs
             self.await_epoch(current)
             began, size = time.monotonic(), 0
             speed = None if stopped else MOST if pace.between_s else pace.bytes_per_s
             # Those that are there catch up with the others, so that little is left to do in the end.
-            for arrived in self._bring(lane.target, lane.groups[:done], lane.source, speed):
+            for arrived in self._bring(lane.target, groups[:done], lane.source, speed):
                 size += arrived["bytes"]
                 reach("plan-copy")
                 if current.over:
