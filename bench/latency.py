@@ -200,23 +200,41 @@ def write_windows(found: Mapping[str, Sequence[Change]], path: Path) -> None:
                 out.writerow([name, number, round(second, 2), len(some), *rounded])
 
 
-def draw(found: Mapping[str, Change], title: str, path: Path) -> None:
-    """Draw the latency through the change, all strategies in one picture."""
+def draw(windows: Path, title: str, path: Path) -> None:
+    """Draw the latency through the change, from what `write_windows` wrote: a picture for each strategy, all alike."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(10, 4.5), constrained_layout=True)
-    for name, change in found.items():
-        points = [(at, float(some.max())) for at, some in change.windows() if len(some)]
-        axis.plot([at for at, _ in points], [worst for _, worst in points], label=name, linewidth=1.6)
-    axis.axvline(0, color="#444", linewidth=1)
-    axis.set_yscale("log")
-    axis.set_xlabel("seconds since the request")
-    axis.set_ylabel("slowest row of 250 ms, ms")
-    axis.set_title(title, loc="left")
-    axis.grid(visible=True, axis="y", alpha=0.3)
-    axis.legend(frameon=False)
-    figure.savefig(path, dpi=120)
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    with windows.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["max_ms"]:
+                rounds = found.setdefault(row["strategy"], {})
+                rounds.setdefault(row["round"], []).append((float(row["second"]), float(row["max_ms"])))
+    columns = min(3, len(found))
+    lines = -(-len(found) // columns)
+    figure, axes = plt.subplots(
+        lines,
+        columns,
+        figsize=(4 * columns, 0.6 + 2 * lines),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        constrained_layout=True,
+    )
+    for axis, (name, rounds) in zip(axes.flat, found.items(), strict=False):
+        for points in rounds.values():
+            axis.plot(*zip(*points, strict=True), color="#2f6f9f", linewidth=1.1, alpha=0.8)
+        axis.axvline(0, color="#c0392b", linewidth=1)
+        axis.set_yscale("log")
+        axis.set_title(name, fontsize=10)
+        axis.grid(visible=True, axis="y", alpha=0.3)
+    for axis in axes.flat[len(found) :]:
+        axis.set_visible(False)
+    figure.suptitle(title, x=0.01, ha="left")
+    figure.supxlabel("seconds since the request", fontsize=9)
+    figure.supylabel("slowest row of 250 ms, ms", fontsize=9)
+    figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -139,11 +139,8 @@ def _strategies(
     result["ratios"] = _ratios(result["strategies"])
     if chart is not None:
         write_windows(found, chart.with_suffix(".csv"))
-        draw(
-            {name: changes[0] for name, changes in found.items()},
-            f"{load.keys * load.size / 2e6:,.0f} MB of state move, {load.rate:,.0f} rows/s",
-            chart,
-        )
+        title = f"{load.keys * load.size / 2e6:,.0f} MB of state move, {load.rate:,.0f} rows/s"
+        draw(chart.with_suffix(".csv"), title, chart)
         result["chart"] = chart.name
 
 

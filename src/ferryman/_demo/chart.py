@@ -88,6 +88,8 @@ def _mark(upper: Any, lower: Any, kill: Kill, origin: float, height: float) -> N
         va="top",
         color=_RED,
         fontsize=9,
+        bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1.5},
+        zorder=5,
     )
 
 
