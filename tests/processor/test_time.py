@@ -15,7 +15,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ferryman import Ferry, sinks
-from ferryman.errors import StateSchemaChanged
+from ferryman.errors import InvalidConfiguration, StateSchemaChanged
 
 
 class Started:
@@ -330,6 +330,12 @@ class OneDeleted(One):
         handle.deleteIfExists("b")
 
 
+class DeletedAndDeclared(Two):
+    def init(self, handle: Any) -> None:
+        handle.deleteIfExists("b")
+        super().init(handle)
+
+
 def test_a_state_that_is_deleted_is_gone(spark: Any, tmp_path: Path) -> None:
     beside = Beside(spark, tmp_path, "sensor string, value long")
     beside.give([("a", 1)])
@@ -344,4 +350,8 @@ def test_a_state_that_is_deleted_is_gone(spark: Any, tmp_path: Path) -> None:
 
     with pytest.raises(StateSchemaChanged, match=r"state 'b': .* -> not there"):
         beside.on_ferryman(build(One()))
+    with pytest.raises(InvalidConfiguration, match="state 'b': deleted and declared in the same `init`"):
+        beside.on_ferryman(build(DeletedAndDeclared()))
     assert beside.on_ferryman(build(OneDeleted())) == [("a", 7)]
+    with pytest.raises(StateSchemaChanged, match="Give the new state another name"):
+        beside.on_ferryman(build(Two()))

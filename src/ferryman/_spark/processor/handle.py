@@ -67,6 +67,11 @@ class Recorder(StatefulProcessorHandle):
         if name in self.declared:
             raise InvalidConfiguration(f"{where}: declared twice. Give each state a name of its own.")
         stored = stored_name(name, self._key)
+        if stored in self.deleted:
+            raise InvalidConfiguration(
+                f"{where}: deleted and declared in the same `init`. Give the new state another name: what was deleted "
+                "is in the checkpoint under this one until retention has come to it."
+            )
         if not name or stored in [one.stored for one in self.declared.values()]:
             raise InvalidConfiguration(
                 f"{where}: no state can be called that, or another one is. Give it another name."
