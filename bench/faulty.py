@@ -170,9 +170,11 @@ class Campaign:
         fired = threading.Event()
 
         def strike(step: str) -> None:
-            if step == f"plan-{case.phase}" and not fired.is_set():
-                fired.set()
+            if step == f"plan-{case.phase}" and not struck:
                 struck.extend(_strike(case, victims))
+                # One that nobody was there for has shown nothing.
+                if struck:
+                    fired.set()
 
         began = time.monotonic()
         faults.watcher = strike
@@ -182,7 +184,7 @@ class Campaign:
         finally:
             faults.watcher = None
             took = time.monotonic() - began
-            for pid in struck:
+            for pid in struck if case.how == "stalls" else ():
                 _signal(pid, signal.SIGCONT)
         self._until(lambda: change.over or not job.active, "the plan's end after the stall", PATIENCE_S)
         self._judge(case, change, fired.is_set(), took, began - started)
@@ -218,9 +220,12 @@ class Campaign:
         failure = self._goes_on(job)
         owner = list(job._runner.changes.table.owner)
         wrong = [failure] if failure else self._wrong()
+        elsewhere = [group for group, one in enumerate(owner) if one != begun["after"][group]]
+        # What a strategy of several steps had committed stays.
+        kept = "aborted" if set(elsewhere) <= set(begun["moving"]) else "neither"
         self._say(
             case,
-            ended="done" if owner == begun["after"] else "aborted",
+            ended=kept if elsewhere else "done",
             reason="the driver was killed",
             right=not wrong,
             wrong=wrong,
@@ -365,7 +370,7 @@ def _strike(case: Case, victims: dict[str, Worker]) -> list[int]:
     for pid in pids:
         _signal(pid, signal.SIGKILL if case.how == "killed" else signal.SIGSTOP)
     print(f"{case.name}: {len(pids)} processes", flush=True)
-    return pids if case.how == "stalls" else []
+    return pids
 
 
 def _signal(pid: int, number: int) -> None:
