@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history import KEYS, SMALL, Kind, run_histories
 from hypothesis import strategies as st
 from processor.beside import Beside
+from random_history import KEYS, SMALL, Kind, run_histories
 
 from ferryman import Ferry, Operator, Value, sinks
 from ferryman._log.checkpoint import Checkpoint

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from history import PerKey, kind_of, run_histories
+from random_history import PerKey, kind_of, run_histories
 
 from ferryman import BloomFilter, Counter, Deque, HyperLogLog, List, Map, Operator, Queue, Reducing, Set, Value
 from ferryman.errors import StateMisused

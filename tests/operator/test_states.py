@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from history import Kind, PerKey, kind_of, run_histories
+from random_history import Kind, PerKey, kind_of, run_histories
 
 from ferryman import Aggregating, Counter, Deque, Graph, List, Map, Operator, Queue, Reducing, Set, Value
 from ferryman.errors import InvalidConfiguration, StateMisused

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from history import PerKey, kind_of, run_histories
+from random_history import PerKey, kind_of, run_histories
 
 from ferryman import BloomFilter, CountMin, DecayedRate, HyperLogLog, Operator, Reservoir, TDigest
 from ferryman.errors import InvalidConfiguration

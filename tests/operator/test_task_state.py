@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from history import Kind, run_histories
 from hypothesis import strategies as st
+from random_history import Kind, run_histories
 
 from ferryman import Operator, PerInstance, Value
 from ferryman._testing.harness import _hashes

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from history import KEYS, Kind, run_histories
 from hypothesis import strategies as st
+from random_history import KEYS, Kind, run_histories
 
 from ferryman import Operator, Value
 from ferryman.testing import Harness

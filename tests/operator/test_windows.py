@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from history import KEYS, SMALL, Kind, run_histories
 from hypothesis import strategies as st
+from random_history import KEYS, SMALL, Kind, run_histories
 
 from ferryman import List, Operator, Reducing, SessionWindow, SlidingWindow, Span, TumblingWindow
 from ferryman.errors import InvalidConfiguration

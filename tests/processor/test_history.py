@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from history import KEYS, SMALL, Kind, run_histories
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from random_history import KEYS, SMALL, Kind, run_histories
 
 from ferryman.testing import Harness
 
