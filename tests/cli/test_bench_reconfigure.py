@@ -156,4 +156,5 @@ def test_the_command_measures_a_change(tmp_path: Path) -> None:
     assert chart.stat().st_size > 1000
     page = _load("evaluation").page({"strategies": raw})
     assert "| push |" in page
-    assert "every strategy: rows and state right | yes | yes" in page
+    assert "every strategy: rows and state right | not run: stop_restart, pause_resume" in page
+    assert "the part of this page on sweeps | not measured | NO" in page
