@@ -211,6 +211,7 @@ def _cluster(place: Path, hosts: int) -> Iterator[SparkSession]:
             "spark.executor.memory": "1g",
             "spark.cores.max": str(2 * hosts),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "180s",
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "spark.python.daemon.module": "ferryman._spark.daemon",
             "spark.sql.shuffle.partitions": "2",
