@@ -168,13 +168,13 @@ class EpochRunner:
     def run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         """Run and commit the next epoch, in the layout that is its own."""
         self._planner, self._held = self.changes.begin()
-        if self._intent is not None and self._intent.epoch == self.next:
-            # Its sinks may have seen it before the driver died, without the rows that waited.
-            self._held = self._intent.held
-        if self._held:
-            self.checkpoint.intend(self.next, time_ms, silent=silent, held=self._held)
         before = self.latest
         try:
+            if self._intent is not None and self._intent.epoch == self.next:
+                # Its sinks may have seen it before the driver died, without the rows that waited.
+                self._held = self._intent.held
+            if self._held:
+                self.checkpoint.intend(self.next, time_ms, silent=silent, held=self._held)
             return self._run(source, batch, silent=silent, time_ms=time_ms)
         finally:
             self.changes.ended(self._planner, self.latest, committed=self.latest is not before)

@@ -78,7 +78,9 @@ class Store(Protocol):
         """
 
     def ingest(self, part: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
-        """Replace the mains of these groups by exactly the part's rows; one that is beyond the epoch never goes back.
+        """Make the mains of these groups anew, of exactly the part's rows.
+
+        As with `apply`, a group already at the epoch is left alone: somebody may be reading it.
 
         Raises
         ------
@@ -186,25 +188,25 @@ def to_advance(at: Ints, groups: Ints, epoch: int) -> Ints:
     groups
         The groups that a task wants to advance to `epoch`.
     """
-    none_beyond(at, groups, epoch)
-    mine = at[groups]
-    missing = groups[mine < 0]
+    before = to_replace(at, groups, epoch)
+    missing = before[at[before] < 0]
     if len(missing) and epoch > 0:
         raise StaleTask(
             f"Key group {missing[0]} has no main here, so epoch {epoch} cannot be applied to it: it was "
             "dropped, or a process was killed while writing it. Rebuild the main with ingest, then apply."
         )
-    return groups[mine < epoch]
+    return before
 
 
-def none_beyond(at: Ints, groups: Ints, epoch: int) -> None:
-    """Refuse work of an epoch on groups that are beyond it."""
+def to_replace(at: Ints, groups: Ints, epoch: int) -> Ints:
+    """Give the groups that are still before an epoch, with or without a main; none may be beyond it."""
     beyond = groups[at[groups] > epoch]
     if len(beyond):
         raise StaleTask(
             f"Key group {beyond[0]} is at epoch {at[beyond[0]]}, beyond epoch {epoch}: another task has "
             "taken this work over. Let this task end; its changes are not needed."
         )
+    return groups[at[groups] < epoch]
 
 
 def end_of(prefix: bytes) -> bytes:

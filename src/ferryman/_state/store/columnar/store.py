@@ -106,16 +106,16 @@ class ColumnarStore:
 
     def ingest(self, part: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
-        rows = Rows.of(part, self._key, self._declared, contract.mark(wanted, self._groups))
-        counts, text = self._sizes(rows)
         with self._turn, self._locks.held(np.sort(wanted)):
-            contract.none_beyond(self._ledger.epochs(), wanted, epoch)
+            anew = contract.to_replace(self._ledger.epochs(), wanted, epoch)
+            rows = Rows.of(part, self._key, self._declared, contract.mark(anew, self._groups))
+            counts, text = self._sizes(rows)
             numbers = np.zeros(self._groups, np.int64)
             for group in np.flatnonzero(counts).tolist():
                 numbers[group] = self._files.blank(group, int(counts[group]), int(text[group]))
             cells = to_cells(flat.fall(rows.state), len(rows.keys))
             self._append(rows, cells, MAIN, np.zeros_like(counts), np.zeros_like(text))
-            self._switch(wanted, epoch, numbers[wanted])
+            self._switch(anew, epoch, numbers[anew])
 
     def scan(self, group: int, as_of: int) -> pa.Table:
         at = int(self._ledger.epochs()[group])

@@ -74,17 +74,19 @@ class LmdbStore:
 
     def ingest(self, part: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
-        rows = Rows.of(part, self._key, self._state, contract.mark(wanted, self._groups))
-        records = self._records_of(rows)
         with self._locks.held(np.sort(wanted)):
-            contract.none_beyond(self.epochs(), wanted, epoch)
-            # Without a main until all of it is there.
-            self._forget(wanted)
-            for some in _turns(records):
+            # Without a main until all of it is there; in one transaction with the look, as `apply` takes no lock.
+            with self._at.database.begin(write=True) as transaction:
+                at = ledger.read(transaction, self._at.ledger, self._groups)
+                anew = contract.to_replace(at, wanted, epoch)
+                self._set_epochs(transaction, anew, -1)
+            self._clear(anew)
+            rows = Rows.of(part, self._key, self._state, contract.mark(anew, self._groups))
+            for some in _turns(self._records_of(rows)):
                 with self._at.database.begin(write=True) as transaction, transaction.cursor(db=self._at.rows) as cursor:
                     cursor.putmulti(some)
             with self._at.database.begin(write=True) as transaction:
-                self._set_epochs(transaction, wanted, epoch)
+                self._set_epochs(transaction, anew, epoch)
 
     def scan(self, group: int, as_of: int) -> pa.Table:
         with self._at.database.begin() as transaction:
@@ -138,7 +140,9 @@ class LmdbStore:
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
         with self._locks.held(np.sort(wanted)):
-            self._forget(wanted)
+            with self._at.database.begin(write=True) as transaction:
+                self._set_epochs(transaction, wanted, -1)
+            self._clear(wanted)
 
     def mapped_bytes(self) -> int:
         return 0
@@ -166,9 +170,8 @@ class LmdbStore:
         records, whole = long_keys.records_of(keys, rows.groups[kept])
         return sorted(zip(records, record_values.pack(keys.hash.tolist(), whole, state), strict=True))
 
-    def _forget(self, groups: Ints) -> None:
-        with self._at.database.begin(write=True) as transaction:
-            self._set_epochs(transaction, groups, -1)
+    def _clear(self, groups: Ints) -> None:
+        """Take the rows of groups out that have no main any more."""
         left = [record_keys.prefix(group) for group in groups.tolist()]
         while left:
             with self._at.database.begin(write=True) as transaction, transaction.cursor(db=self._at.rows) as cursor:

@@ -64,11 +64,12 @@ class RocksdbStore:
 
     def ingest(self, part: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
         wanted = np.asarray(groups, np.int64)
-        rows = Rows.of(part, self._key, self._state, contract.mark(wanted, self._groups))
         self._at.settle(wanted)
         with self._at.held(wanted) as databases:
-            contract.none_beyond(self._at.ledger.epochs(), wanted, epoch)
-            self._write(databases, rows, wanted, epoch, anew=wanted)
+            anew = contract.to_replace(self._at.ledger.epochs(), wanted, epoch)
+            if len(anew):
+                rows = Rows.of(part, self._key, self._state, contract.mark(anew, self._groups))
+                self._write(databases, rows, anew, epoch, anew=anew)
 
     def scan(self, group: int, as_of: int) -> pa.Table:
         with self._at.held(np.array([group])) as databases:
