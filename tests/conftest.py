@@ -22,7 +22,16 @@ def spark() -> Iterator[SparkSession]:
     spark.stop()
 
 
+# What starts clusters, or looks at all processes of the machine, must not see another one of its kind.
+ALONE = ("cli", "cluster", "demo", "faults")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ship the operators that tests define by value: the workers cannot import the tests."""
+    """Ship the operators that tests define by value: the workers cannot import the tests.
+
+    Where two processes share the tests, each takes whole files, and only one takes those that must be alone.
+    """
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("alone" if item.path.parent.name in ALONE else item.path.stem))
     for module in {item.module for item in items if isinstance(item, pytest.Function)}:
         cloudpickle.register_pickle_by_value(module)

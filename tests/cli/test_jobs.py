@@ -132,3 +132,12 @@ def test_what_a_killed_driver_left_is_removed(place):
 
     assert [one.job for one in registry.running()] == ["alive"]
     assert len(list(place.glob("*.json"))) == 1
+
+
+def test_a_process_that_got_the_number_of_a_killed_driver_is_not_taken_for_its_job(job, place):
+    # Nobody who listens there is the job, whoever has its number now.
+    registry.announce(registry.Running("dead", "c", os.getpid(), "grpc+tcp://127.0.0.1:1", "t" * 32))
+
+    said = run("jobs")
+    assert "counting" in said
+    assert "dead" not in said

@@ -313,3 +313,21 @@ def test_a_job_that_stops_ends_its_plan(endless):
     assert change.over
     with pytest.raises(InvalidPlan, match="stopping"):
         endless.rescale(3)
+
+
+def test_a_job_that_stops_while_the_stream_stands_still_for_a_plan_ends_both(endless):
+    changes = endless._runner.changes
+    standing = threading.Event()
+
+    def until_over(current, lanes):
+        standing.set()
+        while not current.over:
+            current.wait(0.1)
+
+    changes._carrier.carry = until_over
+    change = endless.rescale(4, strategy="stop_restart")
+    assert standing.wait(60)
+    endless.stop()
+
+    assert change.phase == "aborted"
+    assert not endless.active

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from ferryman._log.checkpoint import evolution_of, same_columns, schemas_of, with_evolution
 from ferryman._model.errors import StateSchemaChanged
 from ferryman._model.records import JobCard, TableCard
-from ferryman._state.evolve import fields_of, unfit
+from ferryman._state.evolve import fields_of, forgotten, unfit
 from ferryman._state.tables import DUE_TIME
 
 # An operator that cannot be called any more gives its calls up.
@@ -71,6 +73,7 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
     whole = evolution_of(mine).after(evolution_of(old), before.names)
     mine = with_evolution(mine, whole)
     _refuse_settings(old, mine, gone, where)
+    _refuse_forgotten(before, after, mine, where)
     if same_columns(old, mine):
         return replace(mine, earlier=old.earlier)
     if fixed:
@@ -89,9 +92,10 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
         listed = "\n".join(lines)
         raise StateSchemaChanged(
             f"operator {mine.operator!r} does not fit its state in {where}:\n{listed}\n"
-            "A state may gain fields and be widened. A new name needs alias=..., and a state that is given up must be "
-            "named (dropped = (...), or deleteIfExists in a processor), and so must a field of a dataclass (dropped = "
-            '("state.field",)). Else put the declaration back, or start on a new checkpoint.'
+            "A state may gain fields and be widened. A new name needs alias=..., that of a dataclass's field "
+            'field(metadata={"alias": ...}); a state that is given up must be named (dropped = (...), or '
+            'deleteIfExists in a processor), and so must a field (dropped = ("state.field",)). Else put the '
+            "declaration back, or start on a new checkpoint."
         )
     return replace(mine, earlier=tuple(dict.fromkeys((*old.earlier, old.schema))))
 
@@ -111,6 +115,19 @@ def _refuse_settings(old: TableCard, mine: TableCard, gone: Sequence[str], where
             "back, or declare a new state under another name and give the old one up (dropped = (...)), or start on a "
             "new checkpoint."
         )
+
+
+def _refuse_forgotten(before: pa.Schema, after: pa.Schema, mine: TableCard, where: str) -> None:
+    """Refuse to read fields of structs without the names that some files have them under."""
+    for one in after:
+        for name in (one.name, *mine.aliases.get(one.name, ())):
+            if name in before.names:
+                for field, earlier in forgotten(before.field(name).type, one.type):
+                    raise StateSchemaChanged(
+                        f"operator {mine.operator!r} in {where}: field {field!r} of {one.name!r} was called "
+                        f"{earlier!r} once, and files still hold it under that name. Leave that alias in the class: "
+                        f'field(metadata={{"alias": ...}}).'
+                    )
 
 
 def _refuse_given_up(name: str, old: TableCard, mine: TableCard, where: str) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._operator import ddl
+from ferryman._state.evolve import named
 
 Convert = Callable[[Any], Any]
 
@@ -56,7 +57,10 @@ def arrow_type(declared: Any) -> pa.DataType:
     if (inner := _optional(declared)) is not None:
         return arrow_type(inner)
     if dataclasses.is_dataclass(declared) and isinstance(declared, type):
-        return pa.struct([(name, arrow_type(kind)) for name, kind in _fields(declared).items()])
+        kinds = _fields(declared)
+        return pa.struct(
+            [named(one.name, arrow_type(kinds[one.name]), _aliases(one)) for one in dataclasses.fields(declared)]
+        )
     raise InvalidConfiguration(
         f"{declared!r} is not a type that state can have. Use int, float, bool, str, bytes, a date or time, "
         "list[...], dict[...], a dataclass, a pyarrow type, or a type in DDL such as 'array<double>'."
@@ -157,6 +161,16 @@ def _defaults(declared: type) -> dict[str, Callable[[], Any]]:
             elif one.default is not dataclasses.MISSING:
                 found[one.name] = functools.partial(_same, one.default)
     return found
+
+
+def _aliases(one: dataclasses.Field[Any]) -> tuple[str, ...]:
+    alias = one.metadata.get("alias", ())
+    aliases = (alias,) if isinstance(alias, str) else tuple(alias)
+    if not all(isinstance(each, str) for each in aliases):
+        raise InvalidConfiguration(
+            f"field {one.name!r}: alias={alias!r}. Give the name it had before, or several, newest first."
+        )
+    return aliases
 
 
 def _fields(declared: type) -> dict[str, Any]:

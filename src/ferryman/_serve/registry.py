@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ferryman._model.errors import InvalidConfiguration
+from ferryman._serve.private import own_directory
 
 
 @dataclass(frozen=True)
@@ -42,28 +40,6 @@ def place() -> Path:
     """Give the directory of the files, for this user alone."""
     chosen = os.environ.get("FERRYMAN_JOBS")
     return Path(chosen) if chosen else own_directory() / "jobs"
-
-
-def own_directory() -> Path:
-    """Give a directory among the temporary files that nobody but this user can look into.
-
-    Raises
-    ------
-    InvalidConfiguration
-        If somebody else has made it, who could then read what is in it, and change it.
-    """
-    found = Path(tempfile.gettempdir()) / f"ferryman-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        found.mkdir(mode=0o700)
-    mine = found.lstat()
-    if mine.st_uid != os.getuid() or not stat.S_ISDIR(mine.st_mode):
-        raise InvalidConfiguration(
-            f"{found} belongs to somebody else, who could read and change what is put there. Remove it, or have "
-            "temporary files elsewhere: set TMPDIR, or give Ferry(home=...)."
-        )
-    if mine.st_mode & 0o077:
-        found.chmod(0o700)
-    return found
 
 
 def announce(one: Running) -> Path:

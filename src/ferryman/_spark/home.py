@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from ferryman._serve.registry import own_directory
+from ferryman._serve.private import own_directory
 
 
 def home(checkpoint: str, run_id: str, configured: str | None) -> Path:

@@ -6,6 +6,7 @@ the columns they were written with, and are fitted when they are read.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -77,16 +78,17 @@ class Evolution:
 
 
 def fit_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Give an array a wider type; a struct gains its new fields as nulls."""
+    """Give an array a wider type; a struct gains its new fields as nulls, and finds others under earlier names."""
     if array.type == dtype:
         return array
     t = pa.types
     if t.is_struct(dtype) and t.is_struct(array.type):
         have = {array.type.field(i).name: i for i in range(array.type.num_fields)}
         fields = [dtype.field(i) for i in range(dtype.num_fields)]
+        held = [next((have[name] for name in names_of(one) if name in have), None) for one in fields]
         children = [
-            fit_array(array.field(have[one.name]), one.type) if one.name in have else pa.nulls(len(array), one.type)
-            for one in fields
+            pa.nulls(len(array), one.type) if place is None else fit_array(array.field(place), one.type)
+            for one, place in zip(fields, held, strict=True)
         ]
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
     if t.is_list(dtype) and t.is_list(array.type):
@@ -126,6 +128,39 @@ def unfit(
             yield one.name, str(one.type), "not there"
 
 
+def named(name: str, dtype: pa.DataType, aliases: Sequence[str] = ()) -> pa.Field:
+    """Make a field of a struct, with the names it had earlier, newest first."""
+    return pa.field(name, dtype, metadata={_ALIASES: json.dumps(aliases)} if aliases else None)
+
+
+def names_of(one: pa.Field) -> tuple[str, ...]:
+    """Give the name of a field of a struct and those it had earlier.
+
+    Examples
+    --------
+    >>> names_of(named("speed", pa.int64(), ["v"]))
+    ('speed', 'v')
+    """
+    told = (one.metadata or {}).get(_ALIASES)
+    return (one.name, *json.loads(told)) if told else (one.name,)
+
+
+def forgotten(old: pa.DataType, new: pa.DataType) -> Iterator[tuple[str, str]]:
+    """List the earlier names of fields of structs that a declaration knew and the new one does not: (field, name)."""
+    t = pa.types
+    if t.is_struct(old) and t.is_struct(new):
+        for before in (old.field(number) for number in range(old.num_fields)):
+            for after in (new.field(number) for number in range(new.num_fields)):
+                if before.name in names_of(after):
+                    yield from ((after.name, name) for name in names_of(before) if name not in names_of(after))
+                    yield from forgotten(before.type, after.type)
+    elif (t.is_list(old) and t.is_list(new)) or (t.is_map(old) and t.is_map(new)):
+        for number in range(old.num_fields):
+            yield from forgotten(old.field(number).type, new.field(number).type)
+
+
+# Where a field of a struct says how it was called earlier: a JSON list.
+_ALIASES = b"ferryman.aliases"
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 # Which integers a float holds exactly.
 _EXACT = {pa.float32(): _INTEGERS[:2], pa.float64(): _INTEGERS[:3]}
@@ -154,7 +189,9 @@ def widens(old: pa.DataType, new: pa.DataType, gone: Collection[str] = ()) -> bo
     if old == new or t.is_null(old):
         return True
     if t.is_struct(old) and t.is_struct(new):
-        after = {new.field(i).name: new.field(i).type for i in range(new.num_fields)}
+        # A field that has the name comes before one that had it.
+        fields = [new.field(number) for number in range(new.num_fields)]
+        after = {name: one.type for one in fields for name in names_of(one)} | {one.name: one.type for one in fields}
         return all(
             widens(one.type, after[one.name], gone) if one.name in after else one.name in gone
             for one in (old.field(number) for number in range(old.num_fields))

@@ -126,16 +126,18 @@ class Harness:
         self.redeclare(build)
 
     def redeclare(self, build: Callable[[Any], Any]) -> None:
-        """Go on with another pipeline on the same state, as a job does that is started with new code."""
+        """Go on with another pipeline on the same state, as a job does that is started with new code.
+
+        One that is refused changes nothing.
+        """
         source = Stream(None, self._schema)
-        self._steps, self._reads = _steps(build(source), source)
-        self._side_names = _side_names(self._steps)
-        for step in self._steps:
+        steps, reads = _steps(build(source), source)
+        for step in steps:
             if self._store is not None:
                 step.keep_in(self._store)
         wanted = {
             table.name: card_of(step.spec.name, table.key, table.state, table.evolution, table.settings)
-            for step in self._steps
+            for step in steps
             for table in step.spec.tables
         }
         card = self._card
@@ -143,11 +145,12 @@ class Harness:
             card = JobCard(uuid.uuid4().hex, "harness", self._groups, wanted)
             self.checkpoint.create(card)
         else:
-            dropped = {step.spec.name: step.spec.dropped for step in self._steps}
+            dropped = {step.spec.name: step.spec.dropped for step in steps}
             card = JobCard(card.id, card.job, card.groups, evolved(card, wanted, dropped, "the harness"))
         # A card that has changed is written with the next epoch, as a job does.
-        self._card = card
-        for step in self._steps:
+        self._card, self._steps, self._reads = card, steps, reads
+        self._side_names = _side_names(steps)
+        for step in steps:
             step.evolve({name: evolution_of(one) for name, one in card.tables.items()})
         self.restart()
 

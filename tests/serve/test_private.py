@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ferryman._serve.registry import own_directory
+from ferryman._serve.private import own_directory
 from ferryman.errors import InvalidConfiguration
 
 

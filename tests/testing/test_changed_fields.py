@@ -1,16 +1,16 @@
-"""A field of a dataclass can be given up by name, in every type of state, and does not come back with old values."""
+"""A field of a dataclass can be renamed or given up, in every type of state; old values do not come back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any
 
 import pytest
 
 from ferryman import List, Map, Operator, Reducing, Value
 from ferryman._log.verify import verify
-from ferryman.errors import StateSchemaChanged
+from ferryman.errors import InvalidConfiguration, StateSchemaChanged
 from ferryman.testing import Harness
 
 INPUT = "key string, x long"
@@ -24,6 +24,43 @@ class Before:
 
 @dataclass
 class After:
+    n: int = 0
+
+
+@dataclass
+class Renamed:
+    count: int = field(default=0, metadata={"alias": "n"})
+    note: str = ""
+
+    @property
+    def n(self) -> int:
+        return self.count
+
+
+@dataclass
+class Again:
+    total: int = field(default=0, metadata={"alias": ["count", "n"]})
+    note: str = ""
+
+    @property
+    def n(self) -> int:
+        return self.total
+
+
+@dataclass
+class Forgot:
+    total: int = field(default=0, metadata={"alias": "count"})
+    note: str = ""
+
+    @property
+    def n(self) -> int:
+        return self.total
+
+
+@dataclass
+class Taken:
+    total: int = field(default=0, metadata={"alias": ["count", "n"]})
+    note: str = ""
     n: int = 0
 
 
@@ -84,6 +121,35 @@ def test_a_field_is_given_up_by_name(name: str) -> None:
         assert verify(harness.checkpoint).faults == ()
         with pytest.raises(StateSchemaChanged, match=r"note' of 'Op.*' was given up by an earlier start"):
             harness.redeclare(build(name, Before))
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_field_is_renamed_and_its_old_values_are_found(name: str) -> None:
+    with Harness(build(name, Before), INPUT) as plain:
+        expected = [plain.epoch([("a", x)]) for x in (1, 2, 3, 4)]
+    with Harness(build(name, Before), INPUT) as harness:
+        found = [harness.epoch([("a", 1)])]
+        with pytest.raises(StateSchemaChanged, match=r"field\(metadata=\{\"alias\": ...\}\)"):
+            harness.redeclare(build(name, make_dataclass("Nameless", [("count", int, 0), ("note", str, "")])))
+        harness.redeclare(build(name, Renamed))
+        found.append(harness.epoch([("a", 2)]))
+        harness.redeclare(build(name, Again))
+        found.append(harness.epoch([("a", 3)]))
+        # What the first epoch wrote has the first name.
+        with pytest.raises(StateSchemaChanged, match=r"'total' of .* was called 'n' once.*Leave that alias"):
+            harness.redeclare(build(name, Forgot))
+        with pytest.raises(StateSchemaChanged, match=r"n' of 'Op.*' was given up by an earlier start"):
+            harness.redeclare(build(name, Taken))
+        harness.snapshot()
+        harness.restart()
+        found.append(harness.epoch([("a", 4)]))
+        assert found == expected
+        assert verify(harness.checkpoint).faults == ()
+
+
+def test_an_alias_that_is_no_name_is_refused() -> None:
+    with pytest.raises(InvalidConfiguration, match=r"field 'n': alias=\[3\]\. Give the name it had before"):
+        Value(make_dataclass("Bad", [("n", int, field(default=0, metadata={"alias": [3]}))]), None)
 
 
 def test_a_field_of_a_renamed_value_does_not_come_back_either() -> None:
