@@ -36,13 +36,14 @@ class Fixed:
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
         self.epoch_wanted_s = None
+        self.holding = False
 
     @property
     def table(self) -> RoutingTable:
         """Give the only table there is."""
         return self.planner.routing
 
-    def begin(self) -> tuple[Planner, frozenset[int]]:
+    def begin(self, redone: frozenset[int] | None = None) -> tuple[Planner, frozenset[int]]:
         """Give the layout."""
         return self.planner, frozenset()
 

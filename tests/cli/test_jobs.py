@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -141,3 +142,15 @@ def test_a_process_that_got_the_number_of_a_killed_driver_is_not_taken_for_its_j
     said = run("jobs")
     assert "counting" in said
     assert "dead" not in said
+
+
+def test_a_job_that_does_not_answer_is_listed_as_such(place, monkeypatch):
+    monkeypatch.setattr("ferryman._cli.jobs._STATUS_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        location = f"grpc+tcp://127.0.0.1:{deaf.getsockname()[1]}"
+        registry.announce(registry.Running("stuck", "c", os.getpid(), location, "t" * 32))
+
+        assert "stuck: does not answer (" in run("jobs")
+        (one,) = json.loads(run("jobs", "--json"))
+        assert (one["job"], one["pid"]) == ("stuck", os.getpid())
+        assert one["silent"]

@@ -47,6 +47,15 @@ def test_none_stays_none(others: str) -> None:
         assert found == ["5", "5", "None", "None", "None", "5"]
 
 
+@pytest.mark.parametrize("others", OTHERS)
+def test_a_cleared_key_is_gone_also_if_its_values_were_never_set(others: str) -> None:
+    with Harness(build(**OTHERS[others]), INPUT) as harness:
+        harness.epoch([("a", ""), ("b", "")])
+        assert [row["key"] for row in harness.state()] == ["a", "b"]
+        harness.epoch([("a", "clear"), ("c", "clear")])
+        assert [row["key"] for row in harness.state()] == ["b"]
+
+
 def test_a_cleared_key_has_its_default_again_though_its_row_is_needed() -> None:
     with Harness(build(items=List(str), due=lambda self, key, at: None), INPUT) as harness:
         found = [harness.epoch([("a", what)])[0][1] for what in ("call", "none", "clear", "", "none", "append", "")]

@@ -219,6 +219,10 @@ class Liar(flight.FlightServerBase):
     def location(self) -> str:
         return f"grpc+tcp://127.0.0.1:{self.port}"
 
+    def do_action(self, context, action):
+        assert action.type == "ping"
+        yield json.dumps({"pid": os.getpid()}).encode()
+
     def do_get(self, context, ticket):
         rows = pa.record_batch({"_hash": [1], "sensor": ["no such"], "n": [99], "note": ["a lie"]}, schema=SCHEMA)
         if self._how == "alien":
@@ -304,6 +308,12 @@ def test_a_peer_that_never_answers_is_noticed_long_before_a_call_may_end(quickly
         list(client.bring(mute, ACCESS, Bring(TABLES, (0,), 4)))
 
     assert time.monotonic() - began < client.CARRY_S / 10
+
+
+def test_a_peer_that_lives_and_never_sends_anything_is_given_up(quickly, monkeypatch):
+    monkeypatch.setattr(client, "STUCK_S", 1.0)
+    with Liar("stalls") as peer, pytest.raises(PeerFailed, match="it lives, and has sent nothing"):
+        list(client.take(peer.location, ACCESS, Take(TABLES, (0,)), SCHEMAS))
 
 
 def test_a_source_that_stalls_is_replaced_by_the_checkpoint(tmp_path, log, watched):

@@ -1,14 +1,19 @@
-"""Rows that wait for state that is on its way: none is late for having waited."""
+"""Rows that wait for state that is on its way: none is late for having waited, and no window closes twice."""
 
 from __future__ import annotations
 
+import json
 import operator
+import threading
+
+import pytest
 
 from ferryman import Ferry, Operator, PerInstance, Reducing, TumblingWindow, Value, sinks, sources
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._log.fold import rebuild
 from ferryman._migrate.strategies import STRATEGIES
+from ferryman._spark.sinks import MemorySink
 
 WAITING = [name for name, one in STRATEGIES.items() if one.waits == "moving"]
 ROWS = 5000
@@ -86,3 +91,63 @@ def test_windows_that_close_meanwhile_take_the_rows_that_waited(spark, tmp_path)
         f"s-{key}": (ROWS // 20 - 1, sum(sum(ids) for (of, _), ids in closed.items() if of == key)) for key in range(20)
     }
     assert sum(one["_value"]["part"] for one in rebuild(log, "Spans.seen", log.epochs()[-1]).to_pylist()) == ROWS
+
+
+class TenSeconds(Spans):
+    spans = TumblingWindow(10_000, Reducing(int, operator.add))
+
+
+class Asks(MemorySink):
+    """Ask for a change in the second epoch, so that the third is the first in which groups wait."""
+
+    def write(self, rows, epoch):
+        if epoch == 2:
+            self.job.wait_for(self.asked, timeout=60)
+        return super().write(rows, epoch)
+
+    def asked(self):
+        if not hasattr(self, "change"):
+            group = self.job.group_of("c", "TenSeconds")
+            now = self.job._runner.changes.table.owner[group]
+            self.change = self.job.move([group], to=1 - now, strategy="pause_resume")
+        return self.job._runner.changes.holding
+
+
+@pytest.mark.parametrize("rows_wait", [True, False])
+def test_a_window_is_closed_once_and_in_every_group_while_some_wait(spark, tmp_path, rows_wait):
+    files = tmp_path / "rows"
+    files.mkdir()
+    done = 0
+
+    def epoch(*rows, wait=0):
+        nonlocal done
+        made = tmp_path / f"{done}.json"
+        lines = ({"key": key, "id": second, "event_time": f"2026-01-01T00:00:{second:02}Z"} for key, second in rows)
+        made.write_text("\n".join(map(json.dumps, lines)))
+        made.rename(files / made.name)
+        done += len(rows) - wait
+        assert job.wait_for(lambda: sum(one.rows for one in job.progress()) == done, timeout=60)
+
+    frame = spark.readStream.schema("key string, id long, event_time timestamp").json(str(files))
+    sink = Asks()
+    ferry = Ferry(spark, str(tmp_path / "c"), groups=8, idle=None)
+    stream = ferry.stream(frame).with_watermark("event_time", "0 seconds").key_by("key").process(TenSeconds)
+    sink.job = job = stream.key_by("key").process(Total).write(sink).start("once", instances=2)
+    carrier, come = job._runner.changes._carrier, threading.Event()
+    carry = carrier.carry
+    carrier.carry = lambda current, lanes: come.wait(60) and carry(current, lanes)
+    assert job.group_of("a", "TenSeconds") != job.group_of("c", "TenSeconds")
+    try:
+        epoch(("a", 6), ("c", 3))
+        epoch(("a", 10))
+        # The watermark has come to the end of the first window of both, and one of them has to wait.
+        epoch(("a", 12), *[("c", 8)] * rows_wait, wait=rows_wait)
+        epoch(("a", 7))
+        come.set()
+        assert job.wait_for(lambda: sink.change.over and len(sink.rows()) >= 2, timeout=60)
+    finally:
+        job.stop()
+
+    assert sink.change.phase == "done"
+    found = [(row["key"], row["n"], row["total"]) for row in sink.rows()]
+    assert sorted(found) == [("a", 1, 6 + 7), ("c", 1, 3 + 8 * rows_wait)]

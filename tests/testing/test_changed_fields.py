@@ -59,9 +59,14 @@ class Forgot:
 
 @dataclass
 class Taken:
-    total: int = field(default=0, metadata={"alias": ["count", "n"]})
-    note: str = ""
     n: int = 0
+    note: str = ""
+
+
+@dataclass
+class Back:
+    n: int = field(default=0, metadata={"alias": ["total", "count"]})
+    note: str = ""
 
 
 STATES: dict[str, Any] = {
@@ -108,9 +113,11 @@ def test_a_field_is_given_up_by_name(name: str) -> None:
         found = [harness.epoch([("a", 1)])]
         with pytest.raises(StateSchemaChanged, match=r'dropped = \("state\.field",\)'):
             harness.redeclare(build(name, After))
+        path = "kept.some.note" if name == "deep" else "kept.note"
+        strange = ("kept.other", "another.note", "note", "kept.other.note")
         with pytest.raises(StateSchemaChanged, match="does not fit its state"):
-            harness.redeclare(build(name, After, dropped=("kept.other", "another.note", "note")))
-        harness.redeclare(build(name, After, dropped=("kept.note",)))
+            harness.redeclare(build(name, After, dropped=strange))
+        harness.redeclare(build(name, After, dropped=(path,)))
         found.append(harness.epoch([("a", 2)]))
         # It need not be named again.
         harness.redeclare(build(name, After))
@@ -139,12 +146,33 @@ def test_a_field_is_renamed_and_its_old_values_are_found(name: str) -> None:
         with pytest.raises(StateSchemaChanged, match=r"'total' of .* was called 'n' once.*Leave that alias"):
             harness.redeclare(build(name, Forgot))
         with pytest.raises(StateSchemaChanged, match=r"n' of 'Op.*' was given up by an earlier start"):
-            harness.redeclare(build(name, Taken))
+            harness.redeclare(build(name, Taken, dropped=("kept.total", "kept.some.total")))
+        harness.redeclare(build(name, Back))
         harness.snapshot()
         harness.restart()
         found.append(harness.epoch([("a", 4)]))
         assert found == expected
         assert verify(harness.checkpoint).faults == ()
+
+
+def test_only_the_field_with_the_path_is_given_up() -> None:
+    inner, less = make_dataclass("Inner", [("x", int)]), make_dataclass("Less", [("y", int, 0)])
+    with Harness(build("Value", make_dataclass("Both", [("n", int, 0), ("inner", inner, None)])), INPUT) as harness:
+        harness.epoch([("a", 1)])
+        other = build("Value", make_dataclass("Both", [("n", int, 0), ("inner", less, None)]), dropped=("kept.x",))
+        with pytest.raises(StateSchemaChanged, match="does not fit its state"):
+            harness.redeclare(other)
+        fine = build("Value", make_dataclass("Both", [("n", int, 0), ("inner", less, None)]), dropped=("kept.inner.x",))
+        harness.redeclare(fine)
+
+
+def test_a_name_that_is_anothers_alias_is_refused() -> None:
+    taken = make_dataclass("Swap", [("a", int, field(default=0, metadata={"alias": "b"})), ("b", int, 0)])
+    with pytest.raises(InvalidConfiguration, match="'a' and 'b' are both called 'b'"):
+        Value(taken, None)
+    swapped = type("Op", (Operator,), {"a": Value(int, 0, alias="b"), "b": Value(int, 0), "output": "k string"})
+    with pytest.raises(InvalidConfiguration, match="'a' and 'b' are both called 'b'"):
+        Harness(lambda stream: stream.key_by("key").process(swapped), INPUT)
 
 
 def test_an_alias_that_is_no_name_is_refused() -> None:

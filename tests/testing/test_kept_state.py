@@ -106,3 +106,22 @@ def test_a_state_used_while_no_key_is_at_hand_is_named(kind: str, call: str) -> 
         pytest.raises(StateMisused, match=f"'Using', epoch 1, state 'of_{kind}': it was used while no key is at hand"),
     ):
         harness.epoch([("a", "1")])
+
+
+def test_a_value_that_is_changed_when_its_key_is_called_again_is_fine() -> None:
+    class Recalled(Operator):
+        items = Value(list[str], [])
+        output = "key string, n long"
+
+        def process(self, key: Any, row: Any) -> Iterator[Any]:
+            self._items = self.items
+            self.items.append(row.x)
+            self.call_at(self.now_ms)
+            yield key, len(self.items)
+
+        def due(self, key: Any, time_ms: int) -> Iterator[Any]:
+            self.items.append("due")
+            yield key, len(self.items)
+
+    with Harness(lambda s: s.key_by("key").process(Recalled), INPUT) as harness:
+        assert harness.epoch([("a", "1"), ("b", "2")]) == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]

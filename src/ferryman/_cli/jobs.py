@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json as jsons
 from datetime import datetime, timezone
 from typing import Annotated, Any
@@ -21,6 +20,9 @@ Keys = Annotated[
 ]
 Operator = Annotated[str | None, typer.Option(help="Whose keys they are, if several operators have such keys.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+# How long a job may take to say how it is.
+_STATUS_S = 10.0
+
 Wait = Annotated[float, typer.Option(help="Seconds to wait for the end; 0 to return at once.")]
 
 
@@ -46,20 +48,30 @@ def _ask(name: str | None, request: str, **values: Any) -> Any:
 
 def jobs(json: Json = False) -> None:
     """List the jobs that run on this machine."""
+    from pyarrow import flight
+
     from ferryman._serve.control import ask
     from ferryman._serve.registry import running
 
     found = []
     for job in running():
-        # The number of a process that was killed is another one's some day.
-        with contextlib.suppress(FerrymanError):
-            found.append({**ask(job, "status"), "checkpoint": job.checkpoint, "pid": job.pid})
+        try:
+            said = ask(job, "status", _STATUS_S)
+        except FerrymanError as error:
+            if isinstance(error.__cause__, flight.FlightUnavailableError):
+                # Nobody listens: the number of a process that was killed is another one's some day.
+                continue
+            said = {"job": job.job, "silent": str(error)}
+        found.append({**said, "checkpoint": job.checkpoint, "pid": job.pid})
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return
     if not found:
         typer.echo("no job runs on this machine for this user")
     for one in found:
+        if "silent" in one:
+            typer.echo(f"{one['job']}: does not answer ({one['silent']}); {one['checkpoint']} (pid {one['pid']})")
+            continue
         change = f", {one['change']}" if one["change"] else ""
         where = f"{one['checkpoint']} (pid {one['pid']})"
         typer.echo(f"{one['job']}: epoch {one['epoch']}, {one['instances']} instances{change}; {where}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ferryman._log.checkpoint import evolution_of, same_columns, schemas_of, with_evolution
 from ferryman._model.errors import StateSchemaChanged
 from ferryman._model.records import JobCard, TableCard
-from ferryman._state.evolve import fields_of, forgotten, unfit
+from ferryman._state.evolve import fields_of, forgotten, names_of, unfit
 from ferryman._state.tables import DUE_TIME
 
 # An operator that cannot be called any more gives its calls up.
@@ -133,9 +133,15 @@ def _refuse_forgotten(before: pa.Schema, after: pa.Schema, mine: TableCard, wher
 def _refuse_given_up(name: str, old: TableCard, mine: TableCard, where: str) -> None:
     """Refuse a new column or field with the name of one that was given up: files still hold the old one's values."""
     aliases = {older: new for new, names in mine.aliases.items() for older in names}
-    held = {one for each in old.earlier for one in _paths(replace(old, schema=each), aliases)}
-    before = set(_paths(old, aliases))
-    again = [one for one in _paths(mine, {}) if one in held and one not in before]
+    held = {path for each in old.earlier for path, _ in _paths(replace(old, schema=each), aliases)}
+    before = {path for path, _ in _paths(old, aliases)}
+    again = [
+        path
+        for path, earlier in _paths(mine, {})
+        if path in held
+        and path not in before
+        and not any(f"{path.rpartition('.')[0]}.{one}" in before for one in earlier)
+    ]
     if again:
         raise StateSchemaChanged(
             f"{where}: {again[0]!r} of {name!r} was given up by an earlier start, and its old values are still in the "
@@ -143,12 +149,15 @@ def _refuse_given_up(name: str, old: TableCard, mine: TableCard, where: str) -> 
         )
 
 
-def _paths(card: TableCard, aliases: Mapping[str, str]) -> Iterator[str]:
-    """Name all columns of a table and the fields in them, the fields also under the name that their column has now."""
+def _paths(card: TableCard, aliases: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """List all columns of a table and the fields in them, each with its earlier names.
+
+    The fields also come under the name that their column has now.
+    """
     for one in schemas_of(card)[1]:
-        yield one.name
+        yield one.name, ()
         for name in {one.name, aliases.get(one.name, one.name)}:
-            yield from fields_of(one.type, name)
+            yield from ((path, names_of(field)[1:]) for path, field in fields_of(one.type, name))
 
 
 def _key_lines(old: TableCard, mine: TableCard) -> list[str]:

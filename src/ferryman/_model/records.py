@@ -157,23 +157,24 @@ class Watermarks:
     used_ms: int | None = None
     next_ms: int | None = None
 
-    def after(self, declared: Iterable[str], seen: Mapping[str, int], *, waiting: bool = False) -> Watermarks:
+    def after(self, declared: Iterable[str], seen: Mapping[str, int], *, held: bool = False) -> Watermarks:
         """Give the watermarks after an epoch that saw these times, less their delays. They never go back.
 
-        While rows wait they stay where they are, so that no row is late only because it had to wait: what was seen
-        meanwhile counts as soon as none does.
+        An epoch in which groups are held goes by the watermark of the one before, and leaves it at that: no row is late
+        only because it had to wait, and nothing closes anywhere before it closes in those groups too. What was seen
+        meanwhile counts as soon as none is held.
 
         Examples
         --------
         >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 4000})
         Watermarks(inputs={'t': 5000}, used_ms=5000, next_ms=5000)
-        >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 9000}, waiting=True)
+        >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 9000}, held=True)
         Watermarks(inputs={'t': 9000}, used_ms=None, next_ms=5000)
         """
         inputs = dict(self.inputs)
         for name, time_ms in seen.items():
             inputs[name] = max(time_ms, inputs.get(name, time_ms))
-        if waiting:
+        if held:
             return Watermarks(inputs, self.used_ms, self.next_ms)
         counted = [inputs.get(name) for name in declared]
         least = None if not counted or None in counted else min(one for one in counted if one is not None)

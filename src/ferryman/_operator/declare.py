@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ferryman._model.errors import InvalidConfiguration
+from ferryman._operator.kinds import refuse_shared
 from ferryman._operator.states import PerInstance, State
 from ferryman._operator.value import Value
 from ferryman._state.evolve import Evolution
@@ -74,8 +75,10 @@ class Declared:
     def evolution(cls) -> Evolution:
         """Say how state is read that was written under an earlier declaration."""
         values = cls.values()
+        aliases = {name: (value.alias,) for name, value in values.items() if value.alias}
+        refuse_shared(f"operator {cls.__name__!r}", {name: aliases.get(name, ()) for name in values})
         given = {name: pa.array(value.dump([value.default]), value.type) for name, value in values.items()}
-        return Evolution(pa.table(given), {name: (value.alias,) for name, value in values.items() if value.alias})
+        return Evolution(pa.table(given), aliases)
 
 
 class Operator(Declared):

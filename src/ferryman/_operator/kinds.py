@@ -8,7 +8,7 @@ import decimal
 import functools
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -57,14 +57,26 @@ def arrow_type(declared: Any) -> pa.DataType:
     if (inner := _optional(declared)) is not None:
         return arrow_type(inner)
     if dataclasses.is_dataclass(declared) and isinstance(declared, type):
-        kinds = _fields(declared)
-        return pa.struct(
-            [named(one.name, arrow_type(kinds[one.name]), _aliases(one)) for one in dataclasses.fields(declared)]
-        )
+        aliases = {one.name: _aliases(one) for one in dataclasses.fields(declared)}
+        refuse_shared(f"dataclass {declared.__name__!r}", aliases)
+        return pa.struct([named(name, arrow_type(kind), aliases[name]) for name, kind in _fields(declared).items()])
     raise InvalidConfiguration(
         f"{declared!r} is not a type that state can have. Use int, float, bool, str, bytes, a date or time, "
         "list[...], dict[...], a dataclass, a pyarrow type, or a type in DDL such as 'array<double>'."
     )
+
+
+def refuse_shared(where: str, aliases: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a name that is one's own and another's alias, or the alias of two: both would read the same old values."""
+    seen: dict[str, str] = {}
+    for name, earlier in aliases.items():
+        for one in {name, *earlier}:
+            if one in seen:
+                raise InvalidConfiguration(
+                    f"{where}: {seen[one]!r} and {name!r} are both called {one!r}, now or by their alias, so both "
+                    "would get what was kept under that name. Give the new one another name."
+                )
+            seen[one] = name
 
 
 def loader(declared: Any) -> Convert | None:

@@ -178,6 +178,8 @@ class _Task:
             self._out.extend(some)
 
     def _begin(self, user: Operator, position: int) -> None:
+        if position in self._called and not self._comparable:
+            self._kept.back_at(self.keys[position], self._given)
         seen = bool(self._given.present[position]) or position in self._called
         values = self._now[position] if seen else tuple(value.fresh() for value in self._values)
         user.__dict__.update(zip(self._runner.values, values, strict=True))
@@ -195,7 +197,8 @@ class _Task:
         if not self._comparable:
             self._kept.look(own, self.keys[position])
         self._now[position] = now
-        if self._values and not (self._comparable and self._before == now):
+        gone = position in self._cleared and bool(self._given.present[position])
+        if gone or (self._values and not (self._comparable and self._before == now)):
             self._variables.focus.changed[position] = 1
 
     def _misused(self, what: str) -> StateMisused:

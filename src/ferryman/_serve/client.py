@@ -10,6 +10,7 @@ import contextlib
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -25,6 +26,8 @@ TIMEOUT_S = 20.0
 # A peer that sends nothing for so long is asked whether it lives, and has so long to answer.
 SILENCE_S = 5.0
 PING_S = 5.0
+# One that lives and still sends nothing for so long is stuck. A large key group on a slow line takes its time.
+STUCK_S = 1800.0
 
 T = TypeVar("T")
 
@@ -142,13 +145,17 @@ def _while_it_lives(call: Callable[[], Iterator[T]], location: str, access: Acce
             hand(None, StopIteration())
 
     threading.Thread(target=read, name="ferryman-call", daemon=True).start()
+    heard = time.monotonic()
     try:
         while True:
             try:
                 one, error = given.get(timeout=SILENCE_S)
             except queue.Empty:
+                if time.monotonic() > heard + STUCK_S:
+                    raise TimeoutError(f"it lives, and has sent nothing for {STUCK_S / 60:.0f} minutes") from None
                 ping(location, access)
                 continue
+            heard = time.monotonic()
             if isinstance(error, StopIteration):
                 return
             if error is not None:

@@ -138,8 +138,8 @@ class EpochRunner:
         self._planner.release()
 
     def due_by_watermark(self) -> bool:
-        """Tell whether the watermark has come to something that is due."""
-        if self.latest is None or self.latest.watermarks.next_ms is None:
+        """Tell whether the watermark has come to something that is due, and the next epoch will go by it."""
+        if self.latest is None or self.latest.watermarks.next_ms is None or self.changes.holding:
             return False
         watermark = self.latest.watermarks.next_ms
         return any(one is not None and one <= watermark for one in self._due(by_watermark=True))
@@ -167,12 +167,12 @@ class EpochRunner:
 
     def run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         """Run and commit the next epoch, in the layout that is its own."""
-        self._planner, self._held = self.changes.begin()
+        begun = self._intent if self._intent is not None and self._intent.epoch == self.next else None
+        if begun is not None:
+            time_ms = begun.time_ms
+        self._planner, self._held = self.changes.begin(None if begun is None else begun.held)
         before = self.latest
         try:
-            if self._intent is not None and self._intent.epoch == self.next:
-                # Its sinks may have seen it before the driver died, without the rows that waited.
-                self._held = self._intent.held
             if self._held:
                 self.checkpoint.intend(self.next, time_ms, silent=silent, held=self._held)
             return self._run(source, batch, silent=silent, time_ms=time_ms)
@@ -226,7 +226,7 @@ class EpochRunner:
             records,
             tables,
             written,
-            self._watermarks(receipts, waiting=bool(waiting)),
+            self._watermarks(receipts),
             self._covered(offsets),
             waiting,
         )
@@ -283,6 +283,9 @@ class EpochRunner:
 
     def _controls(self, epoch: int, time_ms: int) -> dict[str, Control]:
         watermarks = self.latest.watermarks if self.latest else Watermarks()
+        # What is due in a group that waits can only be done later, so it is done later everywhere: an operator that
+        # reads from all groups would take it for late.
+        watermark_ms = watermarks.used_ms if self._held else watermarks.next_ms
         routing = self._planner.routing
         same = self.latest is not None and self.latest.routing.version == routing.version
         return {
@@ -297,7 +300,7 @@ class EpochRunner:
                 self._newest(name),
                 same,
                 time_ms,
-                watermarks.next_ms,
+                watermark_ms,
                 watermarks.used_ms,
                 {one.name: self._broadcasts[one.name].packed() for one in node.stream.spec.tables if one.broadcast},
                 self.latest is None or name not in self.latest.operators,
@@ -365,14 +368,14 @@ class EpochRunner:
                 found.setdefault(receipt["operator"], []).append(HeldRows.parse(receipt["held"]))
         return {name: tuple(ones) for name, ones in found.items() if ones}
 
-    def _watermarks(self, receipts: Sequence[Mapping[str, Any]], *, waiting: bool) -> Watermarks:
+    def _watermarks(self, receipts: Sequence[Mapping[str, Any]]) -> Watermarks:
         """Give the watermarks after an epoch, from what its tasks saw."""
         seen: dict[str, int] = {}
         for receipt in receipts:
             for name, time_ms in receipt["watermarks"].items():
                 seen[name] = max(time_ms, seen.get(name, time_ms))
         before = self.latest.watermarks if self.latest else Watermarks()
-        return before.after(self._planner.watermarks(), seen, waiting=waiting)
+        return before.after(self._planner.watermarks(), seen, held=bool(self._held))
 
     def _gather(
         self, epoch: int, combine: set[str]

@@ -110,22 +110,31 @@ class Reconfigurer:
 
     # -- for epochs --------------------------------------------------------------------------------
 
-    def begin(self) -> tuple[Planner, frozenset[int]]:
-        """Give the layout of the epoch that begins now, and the groups whose rows are to wait in it."""
+    def begin(self, redone: frozenset[int] | None = None) -> tuple[Planner, frozenset[int]]:
+        """Give the layout of the epoch that begins now, and the groups whose rows are to wait in it.
+
+        Parameters
+        ----------
+        redone
+            The groups whose rows waited in it when it was begun before, by a driver that died; None if it was not.
+        """
         with self._changed:
             current = self._current
             self._changed.wait_for(lambda: current is None or self._closed or not current._machine.stopped)
             self._rhythm.begin(time.monotonic())
-            self._held = frozenset()
-            if current is None or current.over or self._closed:
-                return self.planner, frozenset()
-            current._machine = current._machine.on_begin()
-            self._changed.notify_all()
-            assert current._machine.running is not None, "it has just begun"
-            if current._machine.running.table != current._machine.table:
-                reach("plan-switch")
-            self._held = current._machine.running.held
-            return self._planner_for(current._machine.running.table), self._held
+            planner, self._held = self.planner, frozenset()
+            if current is not None and not current.over and not self._closed:
+                current._machine = current._machine.on_begin()
+                self._changed.notify_all()
+                assert current._machine.running is not None, "it has just begun"
+                if current._machine.running.table != current._machine.table:
+                    reach("plan-switch")
+                planner = self._planner_for(current._machine.running.table)
+                self._held = current._machine.running.held
+            if redone is not None:
+                # Its sinks may have seen it, without the rows that waited.
+                self._held = redone
+            return planner, self._held
 
     def ended(self, planner: Planner, latest: Manifest | None, *, committed: bool) -> None:
         """Learn how the epoch ended that was run with a layout, and which is the newest committed one."""
@@ -159,6 +168,12 @@ class Reconfigurer:
                 # Weighing a plan reads the checkpoint, which no epoch should wait for.
                 wanted = (*wish, table)
                 threading.Thread(target=self._fulfil, args=wanted, name="ferryman-hot-keys", daemon=True).start()
+
+    @property
+    def holding(self) -> bool:
+        """Tell whether groups are to wait in the next epoch."""
+        current = self._current
+        return current is not None and not current.over and not self._closed and bool(current._machine.layout().held)
 
     @property
     def epoch_wanted_s(self) -> float | None:

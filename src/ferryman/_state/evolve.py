@@ -109,8 +109,8 @@ def unfit(
 ) -> Iterator[tuple[str, str, str]]:
     """List the columns whose old values the new declaration cannot hold: (name, old type, new type).
 
-    `dropped` names columns that are given up, and fields of structs as "column.field"; where all columns are of one
-    state, `whole` is that state's name, and its fields go by it.
+    `dropped` names columns that are given up, and fields of structs by their paths, "column.field"; where all columns
+    are of one state, `whole` is that state's name, and its fields go by it.
     """
     taken = set()
     for one in new:
@@ -119,8 +119,9 @@ def unfit(
             continue
         taken.add(name)
         before = old.field(name).type
-        states = {whole} if whole else {name, one.name}
-        gone = {field for state, _, field in (each.rpartition(".") for each in dropped) if state in states}
+        states = (whole,) if whole else (name, one.name)
+        paths = {each[len(state) + 1 :] for each in dropped for state in states if each.startswith(f"{state}.")}
+        gone = paths | {f"{around}.{path}" for around in _AROUND for path in paths}
         if not widens(before, one.type, gone):
             yield one.name, str(before), str(one.type)
     for one in old:
@@ -159,6 +160,8 @@ def forgotten(old: pa.DataType, new: pa.DataType) -> Iterator[tuple[str, str]]:
             yield from forgotten(old.field(number).type, new.field(number).type)
 
 
+# What the states themselves put around a user's value: it is no part of a path that users give.
+_AROUND = ("item", "kept", "part", "value", "values")
 # Where a field of a struct says how it was called earlier: a JSON list.
 _ALIASES = b"ferryman.aliases"
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -166,19 +169,21 @@ _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _EXACT = {pa.float32(): _INTEGERS[:2], pa.float64(): _INTEGERS[:3]}
 
 
-def fields_of(kind: pa.DataType, path: str) -> Iterator[str]:
-    """Name the fields of structs in a type, at any depth, by their paths."""
+def fields_of(kind: pa.DataType, path: str) -> Iterator[tuple[str, pa.Field]]:
+    """List the fields of structs in a type, at any depth, with their paths."""
     t = pa.types
     if t.is_struct(kind) or t.is_list(kind) or t.is_map(kind):
         for one in (kind.field(number) for number in range(kind.num_fields)):
             inner = f"{path}.{one.name}" if t.is_struct(kind) else path
             if t.is_struct(kind):
-                yield inner
+                yield inner, one
             yield from fields_of(one.type, inner)
 
 
-def widens(old: pa.DataType, new: pa.DataType, gone: Collection[str] = ()) -> bool:
+def widens(old: pa.DataType, new: pa.DataType, gone: Collection[str] = (), path: str = "") -> bool:
     """Tell whether every value of one type is a value of another, but for fields of structs that are given up.
+
+    Those are named by their paths: what is in a list or a map has the path of that.
 
     Examples
     --------
@@ -193,13 +198,15 @@ def widens(old: pa.DataType, new: pa.DataType, gone: Collection[str] = ()) -> bo
         fields = [new.field(number) for number in range(new.num_fields)]
         after = {name: one.type for one in fields for name in names_of(one)} | {one.name: one.type for one in fields}
         return all(
-            widens(one.type, after[one.name], gone) if one.name in after else one.name in gone
+            widens(one.type, after[one.name], gone, f"{path}{one.name}.")
+            if one.name in after
+            else f"{path}{one.name}" in gone
             for one in (old.field(number) for number in range(old.num_fields))
         )
     if t.is_list(old) and t.is_list(new):
-        return widens(old.value_type, new.value_type, gone)
+        return widens(old.value_type, new.value_type, gone, path)
     if t.is_map(old) and t.is_map(new):
-        return widens(old.key_type, new.key_type, gone) and widens(old.item_type, new.item_type, gone)
+        return widens(old.key_type, new.key_type, gone, path) and widens(old.item_type, new.item_type, gone, path)
     if old in _INTEGERS and new in _INTEGERS:
         return _INTEGERS.index(old) < _INTEGERS.index(new)
     if old in _INTEGERS:
