@@ -86,9 +86,11 @@ _SWEEPS = """\
 
 {tables}
 
-Stabilise in milliseconds. With more hosts there are as many more keys and rows, so that each host has what it had.
-Where rows take time, pause_resume and batched have a backlog to work off when state has come; push works while the rest
-is on its way.
+Stabilise in milliseconds, 0 where p99 never left 1.2 times of before; the last column compares how long the plans took.
+With more hosts there are as many more keys and rows, so that each host has what it had. Rows take time here: when all
+state has come to its new host, pause_resume has a backlog to work off; push works while the rest is on its way. batched
+has a key group of each host wait at a time, for no longer than its copy takes: while that is less than an epoch, p99
+does not show it. What it costs is the time until all is done, as every step of it takes an epoch or two.
 """
 
 _IDLE = """\
@@ -209,13 +211,15 @@ def _table(what: str, found: Mapping[str, Result]) -> str:
 
 def _swept(what: str, swept: Mapping[str, Result]) -> str:
     hows = ("push", "pause_resume", "batched")
-    lines = [f"| {what} | {' | '.join(hows)} | push / pause_resume | push / batched |", "| --- |" + " --- |" * 5]
+    head = f"| {what} | {' | '.join(hows)} | push / pause_resume | push / batched | duration, push / batched |"
+    lines = [head, "| --- |" + " --- |" * 6]
     for value, one in swept.items():
         cells = [
             _cell(one[how]["stabilise_ms"]) + _between(one[how].get("spread", {}).get("stabilise_ms")) for how in hows
         ]
         ratios = [str(one["ratios"].get(f"push_stabilise_vs_{rival}", "")) for rival in hows[1:]]
-        lines.append(f"| {int(value):,} | {' | '.join([*cells, *ratios])} |")
+        took = one["push"]["duration_ms"] / one["batched"]["duration_ms"]
+        lines.append(f"| {int(value):,} | {' | '.join([*cells, *ratios])} | {took:.2f} |")
     return "\n".join(lines)
 
 
