@@ -181,6 +181,11 @@ class Campaign:
         try:
             change = job.move(moving, 1 - source, strategy=case.strategy)
             self._until(lambda: change.over or not job.active, "the plan's end", STALL_S)
+            if case.phase == "release":
+                # What is left to do then is done after the plan's end.
+                worker = job._runner.changes._worker
+                assert worker is not None, "it has carried out a plan"
+                self._until(lambda: fired.is_set() or not worker.is_alive(), "the end of all that", STALL_S)
         finally:
             faults.watcher = None
             took = time.monotonic() - began

@@ -59,7 +59,11 @@ def test_a_frame_of_a_processor(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("state", [Value(int, 0), List(int)], ids=["values", "more state"])
-@pytest.mark.parametrize("wrong", [("x", 1, 2), ("x", "many"), side("odd", ("x", "many")), side("no", ())], ids=repr)
+@pytest.mark.parametrize(
+    "wrong",
+    [("x", 1, 2), ("x", "many"), side("odd", ("x", "many")), side("no", ())],
+    ids=["too long", "another type", "another type aside", "no such side"],
+)
 def test_a_row_of_an_operator(state: Any, wrong: Any) -> None:
     class Op(Operator):
         output = "key string, n long"

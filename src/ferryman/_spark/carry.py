@@ -153,7 +153,8 @@ class Carrier:
             current.moved_bytes += arrived["bytes"]
             current.arrivals.append(group)
             left.discard(group)
-            reach("plan-copy" if left else "plan-catch-up")
+            machine = current._machine
+            reach("plan-copy" if left or machine.step + 1 < len(machine.plan.steps) else "plan-catch-up")
             awaited[group] -= 1
             if not awaited[group]:
                 assert self._crossing is not None, "it has just arrived"
