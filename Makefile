@@ -31,7 +31,7 @@ demo: install
 
 # Two processes, with a Spark each; tests that watch the whole machine go one after the other in one of them.
 test: install
-	@$(PY) -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@$(PY) -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
 
 # A Java can go away after the environment was made, so that part is looked at every time.
 install: $(STAMP)

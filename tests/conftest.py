@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
+from xdist.scheduler import LoadScopeScheduling
 
 from ferryman._spark.session import session
 
@@ -26,12 +29,20 @@ def spark() -> Iterator[SparkSession]:
 ALONE = ("cli", "cluster", "demo", "faults")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ship the operators that tests define by value: the workers cannot import the tests.
+class ByFile(LoadScopeScheduling):
+    """Where several processes share the tests, each takes whole files, and only one takes those that must be alone."""
 
-    Where two processes share the tests, each takes whole files, and only one takes those that must be alone.
-    """
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("alone" if item.path.parent.name in ALONE else item.path.stem))
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(nodeid.partition("::")[0])
+        return "alone" if file.parent.name in ALONE else str(file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Have the tests shared by file."""
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ship the operators that tests define by value: the workers cannot import the tests."""
     for module in {item.module for item in items if isinstance(item, pytest.Function)}:
         cloudpickle.register_pickle_by_value(module)
