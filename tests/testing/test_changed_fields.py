@@ -170,7 +170,8 @@ def test_a_name_that_is_anothers_alias_is_refused() -> None:
     taken = make_dataclass("Swap", [("a", int, field(default=0, metadata={"alias": "b"})), ("b", int, 0)])
     with pytest.raises(InvalidConfiguration, match="'a' and 'b' are both called 'b'"):
         Value(taken, None)
-    swapped = type("Op", (Operator,), {"a": Value(int, 0, alias="b"), "b": Value(int, 0), "output": "k string"})
+    swap = {"a": Value(int, 0, alias="b"), "b": Value(int, 0)}
+    swapped = type("Op", (Operator,), {**swap, "output": "k string", "process": lambda self, key, row: None})
     with pytest.raises(InvalidConfiguration, match="'a' and 'b' are both called 'b'"):
         Harness(lambda stream: stream.key_by("key").process(swapped), INPUT)
 

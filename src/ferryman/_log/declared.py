@@ -70,7 +70,9 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
             "Give the new state another name."
         )
     (old_key, before), (key, after) = schemas_of(old), schemas_of(mine)
-    whole = evolution_of(mine).after(evolution_of(old), before.names)
+    declared = evolution_of(mine)
+    plain = () if declared.defaults is None else declared.defaults.column_names
+    whole = declared.after(evolution_of(old), before.names)
     mine = with_evolution(mine, whole)
     _refuse_settings(old, mine, gone, where)
     _refuse_forgotten(before, after, mine, where)
@@ -86,7 +88,7 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
     lines = _key_lines(old, mine) if not old_key.fields.equals(key.fields) else []
     lines += [
         f"  state {one!r}: {was} -> {now}"
-        for one, was, now in unfit(before, after, mine.aliases, (*gone, _TIMERS), name[len(old.operator) + 1 :])
+        for one, was, now in unfit(before, after, mine.aliases, (*gone, _TIMERS), plain, name[len(old.operator) + 1 :])
     ]
     if lines:
         listed = "\n".join(lines)
@@ -131,33 +133,38 @@ def _refuse_forgotten(before: pa.Schema, after: pa.Schema, mine: TableCard, wher
 
 
 def _refuse_given_up(name: str, old: TableCard, mine: TableCard, where: str) -> None:
-    """Refuse a new column or field with the name of one that was given up: files still hold the old one's values."""
-    aliases = {older: new for new, names in mine.aliases.items() for older in names}
-    held = {path for each in old.earlier for path, _ in _paths(replace(old, schema=each), aliases)}
-    before = {path for path, _ in _paths(old, aliases)}
-    again = [
-        path
-        for path, earlier in _paths(mine, {})
-        if path in held
-        and path not in before
-        and not any(f"{path.rpartition('.')[0]}.{one}" in before for one in earlier)
-    ]
-    if again:
-        raise StateSchemaChanged(
-            f"{where}: {again[0]!r} of {name!r} was given up by an earlier start, and its old values are still in the "
-            "files. Give the new state another name."
-        )
+    """Refuse a column or field, or an alias, that has the name of one that was given up: files hold its old values."""
+    renamed = {older: new for new, names in mine.aliases.items() for older in names}
+    held = {names[0] for each in old.earlier for names in _named(replace(old, schema=each), renamed)}
+    before = {names[0]: names for names in _named(old, renamed)}
+    for names in _named(mine, {}):
+        # What it takes over now may have had some of its names itself.
+        own = next((before[one] for one in names if one in before), ())
+        again = [one for one in names if one in held and one not in before and one not in own]
+        if again and again[0] == _TIMERS:
+            raise StateSchemaChanged(
+                f"operator {mine.operator!r} in {where} was started without `due`, which gave up the times it had "
+                "asked to be called at; they are still in the files. Leave `due` out, or give the operator another "
+                "name (name=...) or a new checkpoint."
+            )
+        if again:
+            raise StateSchemaChanged(
+                f"{where}: {again[0]!r} of {name!r} was given up by an earlier start, and its old values are still in "
+                "the files. Give the new state another name, and no alias of that name."
+            )
 
 
-def _paths(card: TableCard, aliases: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """List all columns of a table and the fields in them, each with its earlier names.
+def _named(card: TableCard, renamed: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """List all columns of a table and the fields in them, by their paths: as each is called, and was called earlier.
 
     The fields also come under the name that their column has now.
     """
     for one in schemas_of(card)[1]:
-        yield one.name, ()
-        for name in {one.name, aliases.get(one.name, one.name)}:
-            yield from ((path, names_of(field)[1:]) for path, field in fields_of(one.type, name))
+        yield (one.name, *card.aliases.get(one.name, ()))
+        for name in {one.name, renamed.get(one.name, one.name)}:
+            for path, field in fields_of(one.type, name):
+                above = path.rpartition(".")[0]
+                yield tuple(f"{above}.{each}" for each in names_of(field))
 
 
 def _key_lines(old: TableCard, mine: TableCard) -> list[str]:

@@ -41,6 +41,11 @@ def arrow_type(declared: Any) -> pa.DataType:
     ListType(list<item: double>)
     """
     if isinstance(declared, pa.DataType):
+        if not _can_be_kept(declared):
+            raise InvalidConfiguration(
+                f"{declared} is a type that files of state cannot hold. Use one of Arrow's plain layouts: string for "
+                "string_view, list_ for list_view, three integers for an interval."
+            )
         return declared
     if isinstance(declared, str):
         try:
@@ -64,6 +69,14 @@ def arrow_type(declared: Any) -> pa.DataType:
         f"{declared!r} is not a type that state can have. Use int, float, bool, str, bytes, a date or time, "
         "list[...], dict[...], a dataclass, a pyarrow type, or a type in DDL such as 'array<double>'."
     )
+
+
+def _can_be_kept(kind: pa.DataType) -> bool:
+    t = pa.types
+    if t.is_nested(kind) and not t.is_union(kind) and not t.is_list_view(kind) and not t.is_large_list_view(kind):
+        return all(_can_be_kept(kind.field(number).type) for number in range(kind.num_fields))
+    views = (t.is_string_view, t.is_binary_view, t.is_list_view, t.is_large_list_view)
+    return not any(test(kind) for test in (*views, t.is_union, t.is_interval, t.is_run_end_encoded))
 
 
 def refuse_shared(where: str, aliases: Mapping[str, Sequence[str]]) -> None:

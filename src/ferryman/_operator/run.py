@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import decimal
+import functools
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +16,9 @@ import pyarrow.compute as pc
 
 from ferryman._model.errors import OutputMismatch
 from ferryman._state.tables import Changes, Entries, Parts
+
+# Numbers that need not be whole.
+_BROKEN = (float, decimal.Decimal, np.floating)
 
 # From a row that an operator gave to "for key ... ".
 Whose = Callable[[Any], str]
@@ -148,8 +152,10 @@ def key_values(columns: list[pa.Array]) -> list[Any]:
 def to_column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
     """Turn Python values into a column of the declared type, or say which value does not fit."""
     try:
-        if pa.types.is_integer(field.type):
-            _refuse_fractions(values, field, where)
+        if _has_integers(field.type):
+            for position, value in enumerate(values) if _cuts(values, field.type) else ():
+                if _cuts((value,), field.type):
+                    raise Misfit(position, value, field, where)
         return pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError, ValueError):
         for position, value in enumerate(values):
@@ -160,12 +166,37 @@ def to_column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
         raise
 
 
-def _refuse_fractions(values: list[Any], field: pa.Field, where: str) -> None:
-    """Refuse numbers that Arrow would cut to whole ones."""
-    if {float, decimal.Decimal} & set(map(type, values)):
-        for position, value in enumerate(values):
-            if isinstance(value, (float, decimal.Decimal)) and value != int(value):
-                raise Misfit(position, value, field, where)
+@functools.cache
+def _has_integers(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_integers(kind.field(number).type) for number in range(kind.num_fields))
+    return bool(pa.types.is_integer(kind))
+
+
+def _cuts(values: Collection[Any], kind: pa.DataType) -> bool:
+    """Tell whether Arrow would cut a number among some values to a whole one, at any depth; it does so in silence."""
+    t = pa.types
+    if t.is_integer(kind):
+        if isinstance(values, np.ndarray) and values.dtype.kind in "iub":
+            return False
+        broken = any(issubclass(one, _BROKEN) for one in set(map(type, values)))
+        return broken and any(isinstance(one, _BROKEN) and one != one // 1 for one in values)
+    if not _has_integers(kind):
+        return False
+    if t.is_map(kind):
+        each = (one.items() if isinstance(one, Mapping) else one for one in values if isinstance(one, Collection))
+        pairs = [pair for one in each for pair in one if isinstance(pair, tuple) and len(pair) == 2]
+        return any(_cuts([pair[n] for pair in pairs], part) for n, part in enumerate((kind.key_type, kind.item_type)))
+    if t.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        return any(_cuts(_parts(values, number, one.name), one.type) for number, one in enumerate(fields))
+    return any(_cuts(one, kind.value_type) for one in values if isinstance(one, (Collection, np.ndarray)))
+
+
+def _parts(values: Collection[Any], number: int, name: str) -> list[Any]:
+    """Give a field of structs, however they are given; what is none does not fit anyway."""
+    found = [one[name] for one in values if isinstance(one, Mapping) and name in one]
+    return found + [one[number] for one in values if isinstance(one, (tuple, list)) and number < len(one)]
 
 
 class Misfit(Exception):

@@ -71,6 +71,14 @@ class DequeView(ListView):
     def replace(self, values: Iterable[Any]) -> None:
         super().replace(list(values)[-self._most :])
 
+    def __iter__(self) -> Iterator[Any]:
+        self._cell.keep(self._most)
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        # It may have been declared with more.
+        return min(super().__len__(), self._most)
+
     def popleft(self) -> Any:
         """Take the oldest value out."""
         if not self:

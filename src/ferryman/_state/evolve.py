@@ -105,12 +105,18 @@ def fit_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def unfit(
-    old: pa.Schema, new: pa.Schema, aliases: Mapping[str, Sequence[str]], dropped: Sequence[str], whole: str = ""
+    old: pa.Schema,
+    new: pa.Schema,
+    aliases: Mapping[str, Sequence[str]],
+    dropped: Sequence[str],
+    plain: Collection[str],
+    whole: str = "",
 ) -> Iterator[tuple[str, str, str]]:
     """List the columns whose old values the new declaration cannot hold: (name, old type, new type).
 
-    `dropped` names columns that are given up, and fields of structs by their paths, "column.field"; where all columns
-    are of one state, `whole` is that state's name, and its fields go by it.
+    `dropped` names columns that are given up, and fields of structs by their paths, "column.field". In columns that are
+    not `plain` the user's values are in a struct of the state's own, which is no part of a path. Where all columns are
+    of one state, `whole` is that state's name, and its fields go by it.
     """
     taken = set()
     for one in new:
@@ -120,8 +126,9 @@ def unfit(
         taken.add(name)
         before = old.field(name).type
         states = (whole,) if whole else (name, one.name)
-        paths = {each[len(state) + 1 :] for each in dropped for state in states if each.startswith(f"{state}.")}
-        gone = paths | {f"{around}.{path}" for around in _AROUND for path in paths}
+        gone = {each[len(state) + 1 :] for each in dropped for state in states if each.startswith(f"{state}.")}
+        if one.name not in plain and pa.types.is_struct(before):
+            gone = {f"{before.field(n).name}.{path}" for n in range(before.num_fields) for path in gone}
         if not widens(before, one.type, gone):
             yield one.name, str(before), str(one.type)
     for one in old:
@@ -160,8 +167,6 @@ def forgotten(old: pa.DataType, new: pa.DataType) -> Iterator[tuple[str, str]]:
             yield from forgotten(old.field(number).type, new.field(number).type)
 
 
-# What the states themselves put around a user's value: it is no part of a path that users give.
-_AROUND = ("item", "kept", "part", "value", "values")
 # Where a field of a struct says how it was called earlier: a JSON list.
 _ALIASES = b"ferryman.aliases"
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -194,14 +199,16 @@ def widens(old: pa.DataType, new: pa.DataType, gone: Collection[str] = (), path:
     if old == new or t.is_null(old):
         return True
     if t.is_struct(old) and t.is_struct(new):
-        # A field that has the name comes before one that had it.
-        fields = [new.field(number) for number in range(new.num_fields)]
-        after = {name: one.type for one in fields for name in names_of(one)} | {one.name: one.type for one in fields}
+        olds = {old.field(number).name: old.field(number).type for number in range(old.num_fields)}
+        # As `fit_array` reads it: each takes one, which has its name or, where none has, an earlier one of it.
+        after: dict[str, pa.DataType] = {}
+        for one in (new.field(number) for number in range(new.num_fields)):
+            taken = next((name for name in names_of(one) if name in olds), None)
+            if taken is not None:
+                after[taken] = one.type
         return all(
-            widens(one.type, after[one.name], gone, f"{path}{one.name}.")
-            if one.name in after
-            else f"{path}{one.name}" in gone
-            for one in (old.field(number) for number in range(old.num_fields))
+            widens(kind, after[name], gone, f"{path}{name}.") if name in after else f"{path}{name}" in gone
+            for name, kind in olds.items()
         )
     if t.is_list(old) and t.is_list(new):
         return widens(old.value_type, new.value_type, gone, path)

@@ -140,7 +140,8 @@ class Harness:
             for step in steps
             for table in step.spec.tables
         }
-        card = self._card
+        # One that had no epoch has changed nothing.
+        card = None if self._card is None else self.checkpoint.card()
         if card is None:
             card = JobCard(uuid.uuid4().hex, "harness", self._groups, wanted)
             self.checkpoint.create(card)

@@ -139,7 +139,7 @@ class Record:
                     f"state {name!r}: {value!r} cannot be a key, as {one.name!r} of {checked!r}. Leave such rows out, "
                     "or give them another value"
                 )
-            stored = self._as_stored(number, value)
+            stored = self._as_key(number, self._as_stored(number, value))
             if stored is not value:
                 checked = (*checked[:number], stored, *checked[number + 1 :])
         return checked
@@ -160,6 +160,21 @@ class Record:
             return float(np.float32(value))
         return bytes(value) if isinstance(value, bytearray) else value
 
+    def _as_key(self, number: int, value: Any) -> Any:
+        """Give a value as Arrow gives it back, where it is not of the very type that comes back."""
+        if type(value) is self._natives[number] or (self.dump and self.dump[number] is not None):
+            return value
+        try:
+            return pa.scalar(value, self.fields[number].type).as_py()
+        except (pa.ArrowException, TypeError, OverflowError, ValueError):
+            # What does not fit is refused, with its field, when the key's changes are gathered.
+            return value
+
+    @cached_property
+    def _natives(self) -> tuple[Callable[..., Any] | None, ...]:
+        """Give the Python type of each field; None where not every value of one type comes back as it was."""
+        return tuple(_native(one.type) for one in self.fields)
+
     def checked(self, value: Any, name: str) -> tuple[Any, ...]:
         """Refuse what is not a tuple with a value for each field."""
         if isinstance(value, list):
@@ -172,6 +187,23 @@ class Record:
             f"state {name!r} takes a tuple of {len(self.fields)} ({names}), and got {got}: {value!r}. Pass a tuple "
             "with a value for each field, None where there is none"
         )
+
+
+def _native(kind: pa.DataType) -> type | None:
+    t = pa.types
+    tests: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
+        (t.is_integer, int),
+        (t.is_floating, float),
+        (t.is_string, str),
+        (t.is_large_string, str),
+        (t.is_binary, bytes),
+        (t.is_large_binary, bytes),
+        (t.is_boolean, bool),
+        (t.is_date, datetime.date),
+        (lambda one: t.is_timestamp(one) and one.unit == "us", datetime.datetime),
+        (lambda one: t.is_duration(one) and one.unit == "us", datetime.timedelta),
+    )
+    return next((native for test, native in tests if test(kind)), None)
 
 
 def _has_float32(kind: pa.DataType) -> bool:

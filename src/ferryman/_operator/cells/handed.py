@@ -20,6 +20,10 @@ class Handed:
             parts[part] = (value, copy.deepcopy(value))
         return value
 
+    def any(self, position: int) -> bool:
+        """Tell whether anything of a key was handed out."""
+        return position in self._values
+
     def written(self, position: int, part: Any = None) -> None:
         """Forget a value that was written; without a part, all of the key."""
         if part is None:

@@ -62,8 +62,9 @@ class ListCell:
         """Give the values of the key's list, in order."""
         found = list(self._values())
         if self._handed is not None:
-            for number, one in enumerate(found):
-                self._handed.out(self._focus.position, number, one)
+            for one in found:
+                # Not by its place, which is another's when the first is taken out.
+                self._handed.out(self._focus.position, id(one), one)
         return iter(found)
 
     def mutated(self) -> int | None:
@@ -102,6 +103,10 @@ class ListCell:
         if over <= 0:
             return
         now = self._now()
+        if self._handed is not None and self._handed.any(self._focus.position):
+            for one in self._values()[:over]:
+                # What is taken out is the user's.
+                self._handed.written(self._focus.position, id(one))
         old = 0 if now.rewritten else min(over, now.next - now.first - now.gone)
         now.gone += old
         del now.new[: over - old]
@@ -142,16 +147,16 @@ class ListCell:
                 now.old = self._variable.record.tuples([value.field(i) for i in range(value.type.num_fields)])
                 if self.expiry is not None:
                     expires = part.column(EXPIRES).to_pylist()
-                    if None in expires:
-                        # What was written before there was a time to live begins to live now.
-                        now.new, now.rewritten = now.old + now.new, True
+                    alive = [at is None or at > self._focus.now_ms for at in expires]
+                    # A list is written at its end, so what expires first stands first; unless it had another time to
+                    # live, or none: then what is left begins to live now.
+                    now.gone = next((number for number, one in enumerate(alive) if one), len(alive))
+                    if None in expires or not all(alive[now.gone :]):
+                        left = [one for one, there in zip(now.old, alive, strict=True) if there]
+                        now.new, now.rewritten = left + now.new, True
                         self._written(now.new)
                         return now.old
                     now.old_expires = expires
-                    # A list is written at its end, so what expires first stands first; what stands after something
-                    # that has not expired stays, even if the clock was set back.
-                    alive = (number for number, at in enumerate(now.old_expires) if at > self._focus.now_ms)
-                    now.gone = next(alive, len(now.old_expires))
                     if now.gone:
                         self._focus.changed[self._focus.position] = 1
         return now.old
