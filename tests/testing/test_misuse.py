@@ -369,14 +369,16 @@ def test_names_and_defaults_are_remembered_for_ever() -> None:
     with Harness(declared(a=Value(int, 0)), INPUT) as harness:
         harness.epoch([("k", "")])
         harness.redeclare(declared(b=Value(int, 0, alias="a")))
+        harness.epoch([("k", "")])
         harness.redeclare(declared(b=Value(int, 0)))
-        assert harness.state() == [{"key": "k", "b": 1}]
+        assert harness.state() == [{"key": "k", "b": 2}]
+        assert harness.state(epoch=1) == [{"key": "k", "b": 1}]
         harness.redeclare(declared(c=Value(int, 0, alias="b"), z=Value(int, 5)))
         harness.epoch([("k", "")])
         assert harness.state(epoch=1) == [{"key": "k", "c": 1, "z": 5}]
         harness.redeclare(declared(c=Value(int, 0), z=Value(int, 99)))
         assert harness.state(epoch=1) == [{"key": "k", "c": 1, "z": 5}]
-        assert harness.state() == [{"key": "k", "c": 2, "z": 6}]
+        assert harness.state() == [{"key": "k", "c": 3, "z": 6}]
         harness.redeclare(declared(c=Value(int, 0), dropped=("z",)))
         harness.epoch([("k", "")])
         with pytest.raises(StateSchemaChanged, match="'z' of 'Op' was given up by an earlier start"):
