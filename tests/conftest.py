@@ -26,7 +26,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 # What starts clusters, or looks at all processes of the machine, must not see another one of its kind.
-ALONE = ("cli", "cluster", "demo", "faults")
+ALONE = ("cli", "cluster", "demo")
 
 
 class ByFile(LoadScopeScheduling):
