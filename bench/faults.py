@@ -251,9 +251,9 @@ something is killed with SIGKILL or stalls (SIGSTOP, until the plan is over) at 
 Victims are the *driver*; the *host*, which is the state host's process; and the *executor*, which is every process on
 that host but Spark's worker daemon: the executor, its Python workers and the state host.
 
-{count} cases: {summary[done]} plans ended done, {summary[aborted]} aborted, {summary[neither]} neither. Results or
-state were wrong in {summary[wrong]}; {summary[leaks]} left something behind. {summary[not_run]} cases more were not
-begun, for want of time. The columns count the strategies ({strategies}).
+{count} cases{pairs}: {summary[done]} plans ended done, {summary[aborted]} aborted, {summary[neither]} neither.
+Results or state were wrong in {summary[wrong]}; {summary[leaks]} left something behind. {summary[not_run]} cases more
+were not begun, for want of time. The columns count the strategies ({strategies}).
 
 {table}
 
@@ -262,6 +262,10 @@ all rows of its key, and the state equals that of a job that never moved. Nothin
 thread, a cached frame, a process that is stopped; once the job has ended a state host, an announcement of the job, a
 fault that `ferryman verify` finds; and once the application has ended, a home or a process on the cluster.
 """
+
+
+_PAIRS = """, a fifth of all: every strategy meets every phase and every victim, and every victim every phase, but not every
+strategy every victim in every phase"""
 
 
 def page(result: Result) -> str:
@@ -273,6 +277,7 @@ def page(result: Result) -> str:
         command=result["command"],
         count=result["summary"]["cases"],
         summary=result["summary"],
+        pairs=_PAIRS if "--pairs" in result["command"] else "",
         strategies=", ".join(dict.fromkeys(one["strategy"] for one in result["cases"])),
         table="\n".join(lines),
     )
