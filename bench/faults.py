@@ -264,8 +264,8 @@ fault that `ferryman verify` finds; and once the application has ended, a home o
 """
 
 
-_PAIRS = """, a fifth of all: every strategy meets every phase and every victim, and every victim every phase, but not every
-strategy every victim in every phase"""
+_PAIRS = """, a fifth of all: every strategy meets every phase and every victim, and every victim every phase,
+but not every strategy every victim in every phase"""
 
 
 def page(result: Result) -> str:
