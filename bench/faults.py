@@ -253,7 +253,9 @@ that host but Spark's worker daemon: the executor, its Python workers and the st
 
 {count} cases{pairs}: {summary[done]} plans ended done, {summary[aborted]} aborted, {summary[neither]} neither.
 Results or state were wrong in {summary[wrong]}; {summary[leaks]} left something behind. {summary[not_run]} cases more
-were not begun, for want of time. The columns count the strategies ({strategies}).
+were not begun, for want of time. In {travelled} cases bytes are known to have come from the other host; where the plan
+was given up early, the driver died, or the state was there already or was taken from the checkpoint, none are counted.
+The columns count the strategies ({strategies}).
 
 {table}
 
@@ -277,6 +279,7 @@ def page(result: Result) -> str:
         command=result["command"],
         count=result["summary"]["cases"],
         summary=result["summary"],
+        travelled=sum(bool(one.get("moved_bytes")) for one in result["cases"]),
         pairs=_PAIRS if "--pairs" in result["command"] else "",
         strategies=", ".join(dict.fromkeys(one["strategy"] for one in result["cases"])),
         table="\n".join(lines),

@@ -1,4 +1,4 @@
-"""What somebody who tried to break the states has found: nothing is lost, cut or brought back in silence."""
+"""Nothing is lost, cut or brought back in silence: names used again, what Arrow converts, lives that are changed."""
 
 from __future__ import annotations
 
