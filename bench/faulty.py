@@ -25,7 +25,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from bench.movable import payload
-from ferryman import Ferry, Job, List, Operator, Value, session, sinks, sources
+from ferryman import Ferry, Job, List, Operator, Value, session, sinks
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._log.fold import rebuild
@@ -44,6 +44,9 @@ MOVING = 4
 BYTES = 2000
 PER_EPOCH = 100
 PRIME = (1 << 61) - 1
+
+# Compiling well takes these short-lived JVMs longer than they live.
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # A host that stalls does so until the plan is over, and no longer than this.
 STALL_S = 40.0
@@ -165,12 +168,15 @@ class Campaign:
         where = self._hosts()
         victims = {"source": self._worker(where[source]), "destination": self._worker(where[1 - source])}
         after = [1 - source if group in moving else one for group, one in enumerate(owner)]
+        self._forget(moving, 1 - source)
         self._say(case, moving=moving, after=after)
         struck: list[int] = []
         fired = threading.Event()
 
         def strike(step: str) -> None:
             if step == f"plan-{case.phase}" and not struck:
+                # What has come over the line by now; of a driver that dies here nobody else can tell.
+                self._say(case, moved_bytes=job.history()[-1].moved_bytes)
                 struck.extend(_strike(case, victims))
                 # One that nobody was there for has shown nothing.
                 if struck:
@@ -228,6 +234,7 @@ class Campaign:
         elsewhere = [group for group, one in enumerate(owner) if one != begun["after"][group]]
         # What a strategy of several steps had committed stays.
         kept = "aborted" if set(elsewhere) <= set(begun["moving"]) else "neither"
+        said = [json.loads(line) for line in self._lines.read_text().splitlines()]
         self._say(
             case,
             ended=kept if elsewhere else "done",
@@ -236,7 +243,15 @@ class Campaign:
             wrong=wrong,
             leaks=[] if failure else self._leaks(),
             plan_s=round(time.monotonic() - began, 2),
+            moved_bytes=max(one.get("moved_bytes", 0) for one in said if one.get("case") == case.name),
         )
+
+    def _forget(self, groups: list[int], instance: int) -> None:
+        """Have the host of an instance forget groups: it had to work on all while the other host was struck."""
+        assert self._job is not None, "a case has a job"
+        changes = self._job._runner.changes
+        (places,) = changes.hosts.places(changes.planner)
+        changes.hosts.drop(places[instance].location or "", changes._errand(tuple(groups)))
 
     def _goes_on(self, job: Job) -> str:
         """Wait until the stream has gone on for two epochs with no row waiting; tell what kept it from that."""
@@ -255,8 +270,10 @@ class Campaign:
             self._end_chain()
         if self._job is None or not self._job.active:
             place = self._place / case.chain
-            rows = sources.generator(self._spark, keys=1, rows_per_epoch=PER_EPOCH, partitions=2)
-            rows = rows.selectExpr(f"concat('k-', id % {KEYS}) AS key", "id")
+            # Not our generator: that is Python, and takes a new driver many seconds to start.
+            source = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", PER_EPOCH)
+            rows = source.option("numPartitions", 2).load()
+            rows = rows.selectExpr(f"concat('k-', value % {KEYS}) AS key", "value AS id")
             ferry = Ferry(self._spark, str(place / "checkpoint"), groups=GROUPS, retain=40, snapshot_every=10)
             stream = ferry.stream(rows).key_by("key").process(trail(), name="Trail")
             # Not all the time: what was struck has to come up again on the same cores.
@@ -416,8 +433,8 @@ def _session(url: str, place: Path) -> SparkSession:
     conf = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": BRIEF,
+        "spark.executor.extraJavaOptions": f"{BRIEF} {os.environ.get('SPARK_SUBMIT_OPTS', '')}",
         "spark.executor.memory": "512m",
         "spark.cores.max": "4",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import shared_classes
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadScopeScheduling
@@ -40,6 +41,16 @@ class ByFile(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """Have the tests shared by file."""
     return ByFile(config, log)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the JVMs share their classes; only who runs many tests waits until there is a file of them."""
+    path = shared_classes.archive(config.cache.mkdir("jvm"))
+    if not path.exists() and getattr(config.option, "numprocesses", None):
+        print("Writing down Spark's classes, so that each JVM starts faster (half a minute)", flush=True)
+        shared_classes.write(path)
+    if path.exists():
+        shared_classes.use(path)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

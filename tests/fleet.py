@@ -6,17 +6,21 @@ same in plain Python from the generator's own rows.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter as Counted
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from ferryman import ArrowOperator, Counter, Ferry, Job, List, Operator, Value, aggregates, sinks, sources
+from ferryman import ArrowOperator, Counter, Ferry, Job, List, Operator, Value, aggregates, sinks
+from ferryman._spark.generated_rows import GeneratorOptions, generate
 
 # The workers do not have the tests' folder on their path.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -74,7 +78,8 @@ class Extremes(ArrowOperator):
         return pa.table({"key": batch.keys["key"], "n": n, "top": top}), state
 
 
-OPTIONS: dict[str, Any] = {"keys": 40, "seed": 7, "key_prefix": "s-", "partitions": 2}
+OPTIONS: dict[str, Any] = {"keys": 40, "seed": 7, "key_prefix": "s-"}
+PARTITIONS = 2
 
 
 def start(
@@ -82,7 +87,7 @@ def start(
 ) -> Job:
     """Start the job: a chain, a fan-out and three sinks."""
     ferry = Ferry(spark, checkpoint, **{"snapshot_every": 3, "retain": 2, "idle": None, **options})
-    source = ferry.stream(sources.generator(spark, rows=rows, rows_per_epoch=per_epoch, **OPTIONS))
+    source = ferry.stream(arriving(spark, Path(f"{checkpoint}-source"), rows, per_epoch))
     trail = source.key_by("key").process(Trail)
     buckets = trail.key_by("bucket").aggregate(
         name="Buckets", n=aggregates.count(), total=aggregates.sum("id"), newest=aggregates.last("id")
@@ -96,10 +101,30 @@ def start(
     return ferry.start(NAME, *outputs, instances=instances, trigger={"availableNow": True})
 
 
-def source_rows(rows: int) -> list[dict[str, Any]]:
-    from ferryman._spark.generated_rows import GeneratorOptions, generate
+def arriving(spark: SparkSession, folder: Path, rows: int, per_epoch: int) -> DataFrame:
+    """Stream the generator's rows from files: Spark starts no Python for those, which takes it longest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    there = max((int(path.stem.split("-")[1]) for path in folder.glob("[0-9]*.parquet")), default=0)
+    for first in range(there, rows, per_epoch):
+        after = min(first + per_epoch, rows)
+        table = source_table(rows).slice(first, after - first)
+        part = np.array([int(key[2:]) for key in table["key"].to_pylist()]) % PARTITIONS
+        for number in range(PARTITIONS):
+            path = folder / f"{first:08d}-{after:08d}-{number}.parquet"
+            pq.write_table(table.filter(pa.array(part == number)), folder / ".new")
+            # Spark takes files by age.
+            os.utime(folder / ".new", (1_700_000_000 + first,) * 2)
+            (folder / ".new").rename(path)
+    stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+    return stream.option("maxFilesPerTrigger", PARTITIONS).parquet(str(folder))
 
-    return generate(GeneratorOptions.of({**OPTIONS, "rows": rows}), 0, rows).to_pylist()
+
+def source_table(rows: int) -> pa.Table:
+    return pa.table(generate(GeneratorOptions.of({**OPTIONS, "rows": rows}), 0, rows))
+
+
+def source_rows(rows: int) -> list[dict[str, Any]]:
+    return source_table(rows).to_pylist()
 
 
 def expected(rows: int) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": BRIEF,
-            "spark.executor.extraJavaOptions": BRIEF,
+            "spark.executor.extraJavaOptions": f"{BRIEF} {os.environ.get('SPARK_SUBMIT_OPTS', '')}",
             "spark.executor.memory": "512m",
             # Begin when all executors are there, so that a test can tell where instances should be.
             "spark.cores.max": cores,
@@ -73,6 +73,8 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             # In real use Ferryman is installed where the executors run, and then they can have its daemon.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "spark.python.daemon.module": "ferryman._spark.daemon",
+            # A busy machine takes longer than our 50 ms to find a free slot, and tests tell where tasks should be.
+            "spark.locality.wait": "3s",
             **json.loads(conf),
         },
     )

@@ -14,9 +14,12 @@ import fleet
 import ferryman
 from ferryman.errors import InvalidPlan
 
+# Compiling well takes these short-lived JVMs longer than they live.
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 def main(checkpoint: str, out: str, rows: str, per_epoch: str, instances: str, master: str) -> None:
-    spark = ferryman.session("ferryman-faults", master)
+    spark = ferryman.session("ferryman-faults", master, conf={"spark.driver.extraJavaOptions": BRIEF})
     options = {"idle": "200 milliseconds"} if os.environ.get("FLEET_IDLE") else {}
     job = fleet.start(
         spark, checkpoint, out, rows=int(rows), per_epoch=int(per_epoch), instances=int(instances), **options

@@ -216,12 +216,12 @@ class Carrier:
             # Those that are there catch up with the others, so that little is left to do in the end.
             for arrived in self._bring(lane.target, groups[:done], lane.source, speed):
                 size += arrived["bytes"]
+                with self._changed:
+                    current.moved_bytes += arrived["bytes"]
                 reach("plan-copy")
                 if current.over:
                     break
-            with self._changed:
-                current.moved_bytes += size
-                pace = pace.after(size, time.monotonic() - began, self._rhythm.since(seen))
+            pace = pace.after(size, time.monotonic() - began, self._rhythm.since(seen))
 
     def _bring(
         self,

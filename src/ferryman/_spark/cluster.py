@@ -29,6 +29,9 @@ START_S = 120.0
 
 _FILE = "cluster.json"
 
+# Compiling well takes them longer than they live.
+_SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -41,7 +44,7 @@ class Worker:
     pid
         Its process.
     place
-        Its directory, with `local`, `work`, `conf` and `log` in it.
+        Its directory, with `local`, `work` and `log` in it.
     """
 
     host: str
@@ -187,18 +190,18 @@ def standalone(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g
 def _launch(
     started: list[subprocess.Popen[bytes]], own: Path, host: str, daemon: str, *arguments: str, ends_with_us: bool
 ) -> subprocess.Popen[bytes]:
-    for folder in ("local", "work", "conf"):
+    for folder in ("local", "work"):
         (own / folder).mkdir(parents=True, exist_ok=True)
     spark = Path(_find_spark_home())
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
         "SPARK_HOME": str(spark),
-        # Whatever this machine is configured for, this cluster is not.
+        # Whatever this machine is configured for, this cluster is not: there is no such folder.
         "SPARK_CONF_DIR": str(own / "conf"),
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(own / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": os.environ.get("SPARK_DAEMON_JAVA_OPTS", _SHORT_RUN),
         # It listens on a fixed port that a neighbour may have.
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         # SIGPWR takes a worker out of the cluster; its executors end when their tasks have.
