@@ -253,8 +253,9 @@ that host but Spark's worker daemon: the executor, its Python workers and the st
 
 {count} cases{pairs}: {summary[done]} plans ended done, {summary[aborted]} aborted, {summary[neither]} neither.
 Results or state were wrong in {summary[wrong]}; {summary[leaks]} left something behind. {summary[not_run]} cases more
-were not begun, for want of time. In {travelled} cases bytes are known to have come from the other host; where the plan
-was given up early, the driver died, or the state was there already or was taken from the checkpoint, none are counted.
+were not begun, for want of time. Before each case the destination forgets what is about to come to it, so that it has
+to travel: in {travelled} of the cases bytes had come from the other host when the plan ended, or when the driver was
+killed. Struck in prepare none have yet, and what a dead source no longer gives is taken from the checkpoint.
 The columns count the strategies ({strategies}).
 
 {table}

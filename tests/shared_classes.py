@@ -40,15 +40,18 @@ def write(path: Path) -> None:
         environment = {**os.environ, DRIVERS: f'"-XX:ArchiveClassesAtExit={made}"'}
         words = [Path(folder) / "checkpoint", Path(folder) / "out", 100, 50, 2, "local[2,4]"]
         # The JVM is done when nobody holds the other end any more; Python is so long before.
-        subprocess.run(
+        ran = subprocess.run(
             [sys.executable, str(DRIVE), *map(str, words)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=300,
-            check=True,
+            check=False,
         )
-        made.rename(path)
+        if ran.returncode or not made.exists():
+            print(f"This Java goes without:\n{ran.stdout[-2000:].decode(errors='replace')}", flush=True)
+        else:
+            made.rename(path)
 
 
 def use(path: Path) -> None:

@@ -3,9 +3,9 @@
 FILES is a directory. Every committed epoch becomes a line of JSON in FILES/progress. A file FILES/7.stop makes the task
 that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. FILES/changes.json
 says after which epoch to rescale to how many instances, with which strategy, one after the other; or what to move
-where. What came of it goes to FILES/history.json, and what was refused to FILES/refused. Sites are in FILES/sites.json,
-more options of the job in FILES/options.json; FILES/replicated is the newest epoch that its replicas have. CONF is more
-Spark settings, as JSON.
+where; the job is stopped two epochs after the last of them. What came of it goes to FILES/history.json, and what was
+refused to FILES/refused. Sites are in FILES/sites.json, more options of the job in FILES/options.json;
+FILES/replicated is the newest epoch that its replicas have. CONF is more Spark settings, as JSON.
 """
 
 from __future__ import annotations
@@ -124,9 +124,14 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
                     owner = job._runner.changes.table.owner[job.group_of(what)]
                     to = next(one for one, host in enumerate(placed) if host != placed[owner])
                     job.move(keys=what, to=to, strategy=strategy)
+            if changes.exists() and not wanted and all(one.over for one in job.history()):
+                # Nobody is interested in what comes after.
+                return bool(job.epoch >= (job.history()[-1].switched_epoch or 0) + 2 and not job._runner.latest.held)
             return not job.active
 
         job.wait_for(tell)
+        if job.active and changes.exists():
+            job.stop()
         job.wait()
         tell()
     if changes.exists():

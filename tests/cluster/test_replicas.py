@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(not available(), reason="this machine has only one loopback address"),
 ]
 
-ROWS, PER_EPOCH, STOPPED, LATER = 2000, 100, 1050, 1850
+ROWS, PER_EPOCH, STOPPED, LATER = 1200, 100, 450, 1050
 
 
 @pytest.fixture(scope="module")

@@ -146,6 +146,11 @@ def test_what_a_killed_writer_leaves_is_not_listed_and_swept_on_request(tmp_path
     assert len(left) == 1
     LocalDirectory(tmp_path).sweep("folder")
     assert sorted(os.listdir(tmp_path / "folder")) == ["one", "two"]
+    # In the root there are hidden files of others, and the lock.
+    for name in (".intent.json.0123456789ab", ".lock", ".gitignore", "ferryman.json"):
+        (tmp_path / name).touch()
+    LocalDirectory(tmp_path).sweep("")
+    assert sorted(os.listdir(tmp_path)) == [".gitignore", ".lock", "ferryman.json", "folder"]
 
 
 def test_a_path_and_a_file_uri_give_the_same_directory(tmp_path: Path) -> None:

@@ -108,6 +108,20 @@ def test_push_switches_at_once_and_holds_what_has_not_come() -> None:
     assert machine.on_arrived(0).phase is Phase.DONE
 
 
+def test_what_cannot_be_copied_is_not_tried_again_before_it_is_known_whether_it_has_switched() -> None:
+    before, after = table(2, 0, 0), table(2, 1, 1)
+    machine = Migration.of(plan(before, after, strategy("push"))).on_prepared().on_begin()
+    assert [move.group for move in machine.to_copy()] == [0, 1]
+
+    failed = machine.on_failed(0, "the target is gone")
+    assert not failed.over
+    assert failed.to_copy() == ()
+    assert failed.on_ended(committed=False).phase is Phase.ABORTED
+    switched = failed.on_ended(committed=True)
+    assert [move.group for move in switched.to_copy()] == [0, 1]
+    assert switched.on_failed(0, "gone").on_failed(1, "gone").phase is Phase.DONE
+
+
 def test_an_abort_while_the_switch_is_under_way_is_decided_by_the_commit() -> None:
     before, after = table(2, 0), table(2, 1)
     switching = Migration.of(plan(before, after, strategy("live"))).on_prepared().on_arrived(0).on_begin()
@@ -115,6 +129,7 @@ def test_an_abort_while_the_switch_is_under_way_is_decided_by_the_commit() -> No
     asked = switching.on_abort("asked")
     assert not asked.over
     assert asked.on_ended(committed=True).phase is Phase.DONE
+    assert asked.on_ended(committed=True).reason == "", "it was too late for that"
     assert asked.on_ended(committed=False).phase is Phase.ABORTED
     assert asked.on_ended(committed=False).table == before
 

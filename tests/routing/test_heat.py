@@ -6,7 +6,7 @@ from typing import Any
 
 from ferryman._model.records import RoutingTable
 from ferryman._routing.heat import Heat
-from ferryman._routing.planning import pinned
+from ferryman._routing.planning import MOST_PINS, pinned
 
 GROUPS = 16
 
@@ -87,6 +87,11 @@ def test_where_nothing_can_be_gained_nothing_moves() -> None:
 def test_what_a_user_has_pinned_is_never_put_back() -> None:
     table = pinned(RoutingTable.even(1, GROUPS, 4), {5: "k5"}, 3)
     assert lived(Heat(GROUPS), table, {5: 1}, 100) == (table, [])
+
+
+def test_a_hot_key_stays_where_no_more_keys_can_be_pinned() -> None:
+    table = pinned(RoutingTable.even(1, GROUPS, 4), {16 * one + 1600: f"k{one}" for one in range(MOST_PINS)}, 3)
+    assert lived(Heat(GROUPS), table, {5: 400}, 30) == (table, [])
 
 
 def test_several_hot_keys_get_an_instance_each() -> None:

@@ -1,89 +1,24 @@
-"""State hosts as real processes: what they give, what they refuse, what they do when a peer fails, when they end."""
+"""State hosts as real processes: what they give, what they refuse, when they end."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 import trustme
-from written_log import KEY, STATE, WrittenLog, hash_of, state_of
+from serving import ACCESS, GROUPS, SCHEMAS, TABLES, TOKEN, content, expected, fill, gone, held, start
 
-from ferryman._log.advance import advance
-from ferryman._log.directory import LocalDirectory
 from ferryman._model.errors import PeerFailed
 from ferryman._serve import client, launch
 from ferryman._serve.access import Access
 from ferryman._serve.host import Configuration
-from ferryman._serve.wire import PIECES, Bring, Drop, Head, Reorder, Take, piece
-from ferryman._state import store as stores
-from ferryman._state.store.contract import part_schema
-
-TOKEN = "a-token-of-the-job"
-ACCESS = Access(TOKEN)
-GROUPS = 8
-TABLES = {"Counts": "lmdb"}
-SCHEMA = part_schema(KEY, STATE)
-SCHEMAS = {"Counts": SCHEMA}
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> WrittenLog:
-    log = WrittenLog(LocalDirectory(tmp_path / "checkpoint"), groups=GROUPS)
-    for epoch in range(1, 5):
-        log.commit({"Counts": {f"s-{number}": number * epoch for number in range(200)}})
-    return log
-
-
-@pytest.fixture
-def watched():
-    """A process that state hosts end with."""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield process
-    process.kill()
-    process.wait()
-
-
-def start(tmp_path: Path, name: str, watched: subprocess.Popen[bytes], **more) -> str:
-    return launch.ensure(
-        Configuration("127.0.0.1", str(tmp_path / name), str(tmp_path / "checkpoint"), TOKEN, watched.pid, **more)
-    )
-
-
-def held(tmp_path: Path, name: str) -> stores.Store:
-    return stores.open("lmdb", tmp_path / name / "Counts", KEY, STATE, GROUPS)
-
-
-def fill(tmp_path: Path, name: str, log: WrittenLog, to: int) -> stores.Store:
-    store = held(tmp_path, name)
-    advance(store, log.checkpoint, "Counts", np.arange(GROUPS), to, key=KEY, state=STATE, total=GROUPS)
-    return store
-
-
-def content(store: stores.Store, groups: list[int], epoch: int) -> dict[str, tuple[int, str]]:
-    return state_of(pa.concat_tables([store.scan(group, epoch) for group in groups]))
-
-
-def expected(log: WrittenLog, groups: list[int], epoch: int) -> dict[str, tuple[int, str]]:
-    return {key: value for key, value in log.states[epoch]["Counts"].items() if hash_of(key) % GROUPS in groups}
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+from ferryman._serve.wire import Bring, Drop, Reorder, Take
 
 
 def test_groups_come_from_the_peer_and_what_happened_since_from_the_checkpoint(tmp_path, log, watched):
@@ -204,156 +139,17 @@ def test_what_is_no_request_is_refused_and_harms_nothing(tmp_path, log, watched)
     assert client.ping(a, ACCESS) > 0
 
 
-def with_column(sent, name, value):
-    return sent.set_column(PIECES.names.index(name), PIECES.field(name), pa.array([value], PIECES.field(name).type))
-
-
-class Liar(flight.FlightServerBase):
-    """A peer that sends something else than it should."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__("grpc+tcp://127.0.0.1:0")
-        self._how = how
-
-    @property
-    def location(self) -> str:
-        return f"grpc+tcp://127.0.0.1:{self.port}"
-
-    def do_action(self, context, action):
-        assert action.type == "ping"
-        yield json.dumps({"pid": os.getpid()}).encode()
-
-    def do_get(self, context, ticket):
-        rows = pa.record_batch({"_hash": [1], "sensor": ["no such"], "n": [99], "note": ["a lie"]}, schema=SCHEMA)
-        if self._how == "alien":
-            return flight.RecordBatchStream(pa.table({"x": [1]}))
-        if self._how == "stalls":
-            time.sleep(3)
-        sent = piece(Head("Counts", 0, 0, 4, last=False), rows)
-        if self._how == "altered":
-            sent = with_column(sent, "rows", b"other bytes")
-        if self._how == "another epoch":
-            sent = with_column(sent, "epoch", 3)
-        if self._how == "a null":
-            sent = with_column(sent, "group", None)
-        if self._how == "nothing":
-            sent = sent.slice(0, 0)
-        if self._how == "something left out":
-            sent = piece(Head("Counts", 0, 1, 4, last=False), rows)
-        if self._how == "another group":
-            sent = piece(Head("Counts", 7, 0, 4, last=False), rows)
-        if self._how == "no rows":
-            data = b"no Arrow at all"
-            sent = with_column(sent, "rows", data)
-            sent = with_column(sent, "checksum", Head("Counts", 0, 0, 4, last=False).digest(data))
-
-        def pieces():
-            yield sent
-            if self._how == "cut off":
-                raise flight.FlightServerError("the line was cut")
-
-        return flight.GeneratorStream(PIECES, pieces())
-
-
-LIES = [
-    "alien",
-    "altered",
-    "another epoch",
-    "a null",
-    "nothing",
-    "something left out",
-    "another group",
-    "no rows",
-    "cut off",
-    "ended early",
-]
-
-
-@pytest.mark.parametrize("how", [*LIES, "stalls"])
-def test_a_peer_that_lies_is_noticed(how):
-    with Liar(how) as peer, pytest.raises(PeerFailed):
-        list(client.take(peer.location, ACCESS, Take(TABLES, (0,)), SCHEMAS, timeout_s=1))
-
-
-@pytest.mark.parametrize("how", [*LIES, "not there"])
-def test_what_a_peer_cannot_give_comes_from_the_checkpoint(tmp_path, log, watched, how):
-    b = start(tmp_path, "b", watched)
-    with Liar(how) as peer:
-        location = "grpc+tcp://127.0.0.1:1" if how == "not there" else peer.location
-        told = list(client.bring(b, ACCESS, Bring(TABLES, (0, 1), 4, location)))
-
-    assert [one["from_peer"] for one in told] == [0, 0]
-    assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
-
-
-@pytest.fixture
-def quickly(monkeypatch):
-    """Take a silent peer for gone sooner than in real use."""
-    monkeypatch.setattr(client, "SILENCE_S", 0.5)
-    monkeypatch.setattr(client, "PING_S", 0.5)
-
-
-@pytest.fixture
-def mute():
-    """A peer that accepts, and never says anything."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"grpc+tcp://127.0.0.1:{listener.getsockname()[1]}"
-
-
-def test_a_peer_that_never_answers_is_noticed_long_before_a_call_may_end(quickly, mute):
-    began = time.monotonic()
-    with pytest.raises(PeerFailed):
-        list(client.take(mute, ACCESS, Take(TABLES, (0,)), SCHEMAS))
-    with pytest.raises(PeerFailed):
-        list(client.bring(mute, ACCESS, Bring(TABLES, (0,), 4)))
-
-    assert time.monotonic() - began < client.CARRY_S / 10
-
-
-def test_a_peer_that_lives_and_never_sends_anything_is_given_up(quickly, monkeypatch):
-    monkeypatch.setattr(client, "STUCK_S", 1.0)
-    with Liar("stalls") as peer, pytest.raises(PeerFailed, match="it lives, and has sent nothing"):
-        list(client.take(peer.location, ACCESS, Take(TABLES, (0,)), SCHEMAS))
-
-
-def test_a_source_that_stalls_is_replaced_by_the_checkpoint(tmp_path, log, watched):
+def test_what_is_dropped_while_it_comes_does_not_come_back(tmp_path, log, watched):
     fill(tmp_path, "a", log, 4)
-    a, b = start(tmp_path, "a", watched), start(tmp_path, "b", watched)
-    stalled = client.ping(a, ACCESS)
-    os.kill(stalled, signal.SIGSTOP)
-    try:
-        told = list(client.bring(b, ACCESS, Bring(TABLES, (0, 1), 4, a)))
-    finally:
-        os.kill(stalled, signal.SIGCONT)
+    a, b = start(tmp_path, "a", watched, bytes_per_s=20_000.0), start(tmp_path, "b", watched)
+    asked = tuple(range(GROUPS))
+    coming = client.bring(b, ACCESS, Bring(TABLES, asked, 4, a))
+    first = next(coming)["group"]
+    client.drop(b, ACCESS, Drop(TABLES, asked))
 
-    assert [one["from_peer"] for one in told] == [0, 0]
-    assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
-
-
-def test_a_target_that_stalls_is_noticed_and_the_next_one_takes_its_place(tmp_path, log, watched, quickly):
-    first = start(tmp_path, "b", watched)
-    stalled = client.ping(first, ACCESS)
-    os.kill(stalled, signal.SIGSTOP)
-    with pytest.raises(PeerFailed):
-        list(client.bring(first, ACCESS, Bring(TABLES, (0,), 4)))
-
-    second = start(tmp_path, "b", watched)
-
-    assert client.ping(second, ACCESS) != stalled
-    deadline = time.monotonic() + 20
-    while not gone(stalled):
-        assert time.monotonic() < deadline, "the one that stalls is still there, with whatever it has locked"
-        time.sleep(0.02)
-
-
-def test_a_peer_that_is_slow_but_lives_is_waited_for(tmp_path, log, watched, quickly):
-    fill(tmp_path, "a", log, 4)
-    part = held(tmp_path, "a").scan(0, 4)
-    slow = start(tmp_path, "a", watched, bytes_per_s=part.nbytes / 2)
-
-    ((_, mains),) = client.take(slow, ACCESS, Take(TABLES, (0,)), SCHEMAS)
-
-    assert mains["Counts"][0].num_rows == part.num_rows
+    with pytest.raises(PeerFailed, match="before everything was there"):
+        list(coming)
+    assert held(tmp_path, "b").epochs().tolist() == [-1] * GROUPS, f"{first} or another came back"
 
 
 def test_when_its_job_ends_it_removes_its_home_and_ends(tmp_path, log, watched):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-import decimal
-import doctest
-import importlib
 import itertools
 import json
 import math
@@ -332,65 +329,6 @@ def test_a_sum_that_leaves_64_bits_fails_and_names_the_aggregate(values: list[in
     assert aggregation.merge(unseen(aggregation, 2), parts, index_of([0, 1]), 2)["total"].to_pylist() == values
 
 
-def test_every_fault_of_a_declaration_is_listed_at_once() -> None:
-    schema = pa.schema(
-        [
-            ("money", pa.decimal128(10, 2)),
-            ("tags", pa.list_(pa.string())),
-            ("name", pa.string()),
-            ("flag", pa.bool_()),
-            ("big", pa.uint64()),
-        ]
-    )
-    declared: dict[str, Any] = {
-        "a": declare.sum("money"),
-        "b": declare.max("tags"),
-        "c": declare.avg("name"),
-        "d": declare.sum("flag"),
-        "e": declare.min("nowhere"),
-        "f": declare.Aggregate("median", "name"),
-        "g": declare.count,
-        "h": declare.approx_distinct("name", lg_k=40),
-        "i": declare.sum("big"),
-        "j": declare.Aggregate("first"),
-        "k": declare.count("tags"),
-        "m": declare.min("money"),
-    }
-    with pytest.raises(InvalidConfiguration) as raised:
-        compile_aggregates(declared, schema)
-    faults = raised.value.message.splitlines()[1:]
-    assert [fault.strip(" -")[0] for fault in faults] == list("abcdefghijm")
-    text = raised.value.message
-    assert "cast the column to double" in text
-    assert "cast the column to int" in text
-    assert "money, tags, name, flag, big" in text
-    assert "from 7 to 21" in text
-
-
-def test_two_aggregates_cannot_share_a_state_column() -> None:
-    declared = {"v": declare.avg("v"), "v_sum": declare.sum("v")}
-    with pytest.raises(InvalidConfiguration, match="v and v_sum would both keep a state column 'v_sum'; rename"):
-        compile_aggregates(declared, pa.schema([("v", pa.float64())]))
-
-
-def test_no_aggregate_and_an_ambiguous_column_are_faults() -> None:
-    with pytest.raises(InvalidConfiguration, match="at least one"):
-        compile_aggregates({}, pa.schema([]))
-    with pytest.raises(InvalidConfiguration, match="2 columns of that name"):
-        compile_aggregates({"n": declare.sum("v")}, pa.schema([("v", pa.int64()), ("v", pa.int64())]))
-
-
-def test_decimals_are_refused_by_every_kind_but_count() -> None:
-    schema = pa.schema([("v", pa.decimal128(5, 2))])
-    for kind in (*KINDS, "approx_distinct"):
-        if kind != "count":
-            with pytest.raises(InvalidConfiguration, match="cast the column to double"):
-                compile_aggregates({"x": getattr(declare, kind)("v")}, schema)
-    counting = compile_aggregates({"x": declare.count("v")}, schema)
-    rows = table_of([decimal.Decimal("1.50"), None], pa.decimal128(5, 2))
-    assert counting.partial(rows, index_of([0, 0]), 1)["x"].to_pylist() == [1]
-
-
 def test_rows_or_state_of_another_schema_are_refused() -> None:
     aggregation = aggregation_of(pa.int64(), ("sum",))
     with pytest.raises(OutputMismatch, match="'v' is double"):
@@ -441,13 +379,6 @@ def test_what_lies_under_a_null_does_not_depend_on_other_keys() -> None:
         for kind in ("sum", "min", "first"):
             stored = np.frombuffer(state[kind].chunk(0).buffers()[1], np.int64)
             assert stored.tolist() == [0, other]
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    for name in ("declare", "compile"):
-        found = doctest.testmod(importlib.import_module(f"ferryman._state.aggregates.{name}"))
-        assert found.attempted
-        assert not found.failed
 
 
 class TestApproxDistinct:

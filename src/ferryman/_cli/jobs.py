@@ -11,8 +11,10 @@ from rich.console import Console
 
 from ferryman._model.errors import FerrymanError, InvalidConfiguration, NothingMoves
 
-Name = Annotated[str | None, typer.Argument(help="The job's name; may be left out where only one runs.")]
-Job = Annotated[str | None, typer.Option("--job", help="The job's name; may be left out where only one runs.")]
+Name = Annotated[str | None, typer.Argument(help="The job's name or process; may be left out where only one runs.")]
+Job = Annotated[
+    str | None, typer.Option("--job", help="The job's name or process; may be left out where only one runs.")
+]
 By = Annotated[str, typer.Option(help="What is to be even: rows, busy (time spent on them) or bytes of state.")]
 Strategy = Annotated[str, typer.Option(help="How state moves; see docs/reconfiguration.md.")]
 Keys = Annotated[
@@ -30,14 +32,14 @@ def _find(name: str | None) -> Any:
     from ferryman._serve.registry import running
 
     jobs = running()
-    named = [one for one in jobs if name is None or one.job == name]
+    named = [one for one in jobs if name is None or name in (one.job, str(one.pid))]
     if len(named) == 1:
         return named[0]
-    known = ", ".join(sorted(one.job for one in jobs)) or "none"
+    known = ", ".join(sorted(f"{one.job} (process {one.pid})" for one in jobs)) or "none"
     if not named:
         what = "no job runs on this machine" if name is None else f"no job {name!r} runs on this machine"
         raise InvalidConfiguration(f"{what} for this user (running: {known}). Run this where the job's driver is.")
-    raise InvalidConfiguration(f"several jobs run: {known}. Say which one is meant.")
+    raise InvalidConfiguration(f"several jobs run: {known}. Say with --job which one is meant, by its name or process.")
 
 
 def _ask(name: str | None, request: str, **values: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,8 @@ _UNWRITABLE = {
     errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOENT,
     errno.ENOTDIR, errno.EEXIST,
 }  # fmt: skip
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}")
 
 
 class Directory(Protocol):
@@ -169,11 +172,12 @@ class LocalDirectory:
             (self.root / name).unlink(missing_ok=True)
 
     def sweep(self, folder: str) -> None:
-        """Remove the temporary files that killed writers left in a folder."""
+        """Remove the temporary files that killed writers left in a folder, or in the root."""
         path = self.root / folder
         if path.is_dir():
             for entry in path.iterdir():
-                if entry.name.startswith("."):
+                # In the root there are others' hidden files too.
+                if entry.name.startswith(".") if folder else _TEMPORARY.fullmatch(entry.name):
                     if entry.is_dir():
                         shutil.rmtree(entry, ignore_errors=True)
                     else:

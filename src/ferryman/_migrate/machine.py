@@ -129,7 +129,8 @@ class Migration:
     def to_copy(self) -> tuple[Move, ...]:
         """List the moves whose state is to be copied now."""
         # Where the new owner takes over first, from the epoch on that hands over: the old one has done its last row.
-        over = self.phase is Phase.RELEASE or (self.phase is Phase.SWITCH and self._switching)
+        # A plan that is given up in that epoch has nothing to copy until it is known whether the epoch commits.
+        over = self.phase is Phase.RELEASE or (self.phase is Phase.SWITCH and self._switching and not self.aborting)
         if self.phase is Phase.COPY or (over and self.plan.strategy.switches_first):
             return tuple(move for move in self._moving() if move.group not in self.arrived)
         return ()
@@ -187,6 +188,9 @@ class Migration:
         ended = replace(self, running=None, table=table)
         if switched:
             ended = replace(ended, step=self.step + 1, phase=ended._after_switch(self.step + 1))
+            if ended.phase is Phase.RELEASE:
+                # Too late to give up.
+                ended = replace(ended, aborting=False, reason="")
         return ended._settled()
 
     # -- inside ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ferryman._model.records import RoutingTable
-from ferryman._routing.planning import Load, isolated, rebalanced, unpinned
+from ferryman._routing.planning import MOST_PINS, Load, isolated, rebalanced, unpinned
 from ferryman._routing.sites import Places
 
 # How fast the load of long ago is forgotten: after an epoch this part of it is left.
@@ -147,7 +147,8 @@ class Heat:
         pinned = table.pinned
         for hash in sorted(self._hot_for, key=lambda one: -self._keys[one]):
             # Not in every epoch: it takes some arithmetic to see whether it is worth it.
-            if hash in pinned or table.instances == 1 or self._hot_for[hash] % _HOT_EPOCHS:
+            no_room = table.instances == 1 or len(table.pins) >= MOST_PINS
+            if hash in pinned or no_room or self._hot_for[hash] % _HOT_EPOCHS:
                 continue
             after = isolated(table, hash, self._shown[hash], self._load_if_pinned(table, hash), places)
             load = self.load(after)

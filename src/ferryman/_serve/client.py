@@ -90,7 +90,14 @@ def bring(location: str, access: Access, what: Bring, timeout_s: float = CARRY_S
                 yield _arrival(json.loads(one.body.to_pybytes()))
 
     try:
-        yield from _while_it_lives(arrivals, location, access)
+        left = set(what.groups)
+        for one in _while_it_lives(arrivals, location, access):
+            if one["group"] not in left:
+                raise ValueError("it told of a key group that it was not asked for, or told twice of one")
+            left.remove(one["group"])
+            yield one
+        if left:
+            raise ValueError("it ended before everything was there")
     except (pa.ArrowException, ValueError, OSError) as error:
         raise failed(location, error) from error
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow.flight as flight
 
-from ferryman._model.errors import FerrymanError, from_text, to_text
+from ferryman._model.errors import FerrymanError, PeerFailed, from_text, to_text
 from ferryman._serve.access import Access
 from ferryman._serve.registry import Running
-from ferryman._serve.wire import Token, failed
+from ferryman._serve.wire import Token
 
 Handler = Callable[[Mapping[str, Any]], Any]
 
@@ -56,4 +56,12 @@ def ask(job: Running, request: str, timeout_s: float = 60.0, **values: Any) -> A
             (answer,) = peer.do_action(flight.Action(request, json.dumps(values).encode()), access.options(timeout_s))
         return json.loads(answer.body.to_pybytes())
     except (flight.FlightError, ValueError, OSError) as error:
-        raise from_text(str(error)) or failed(job.location, error) from error
+        raise from_text(str(error)) or _no_answer(job, request, error) from error
+
+
+def _no_answer(job: Running, request: str, error: BaseException) -> PeerFailed:
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return PeerFailed(
+        f"the job {job.job!r} (process {job.pid}) did not answer {request!r}: {text}. It may have been done all the "
+        "same: `ferryman history` tells, once the job answers again. If it does not, look at the driver's log."
+    )

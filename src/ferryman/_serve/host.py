@@ -15,6 +15,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from ferryman._model.errors import FerrymanError, PeerFailed, StaleTask
 from ferryman._serve import client
 from ferryman._serve.access import Access
 from ferryman._serve.line import Line, aside
-from ferryman._serve.wire import PIECES, Bring, Drop, Head, Reorder, Take, Token, cut, parse, piece
+from ferryman._serve.wire import PIECES, Bring, Drop, Head, Reorder, Take, Token, cut, failed, parse, piece
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 from ferryman._state.store.home import backend_of
@@ -94,6 +95,9 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         self._line = Line(configuration.bytes_per_s, configuration.delay_s)
         self._stores: dict[str, stores.Store] = {}
         self._lock = threading.Lock()
+        # How often each group was forgotten here, so that one who was sent for it before does not bring it back.
+        self._drops: Counter[int] = Counter()
+        self._dropping = [threading.Lock() for _ in range(self._card.groups)]
         # What is still to be sent on a lane, if somebody has told another order than was asked for.
         self._orders: dict[str, tuple[int, ...]] = {}
 
@@ -184,33 +188,53 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         """Have groups at an epoch: from the peer what it has, the rest and what came since from the checkpoint."""
         opened = {table: self._store(table, backend, bring.groups) for table, backend in bring.tables.items()}
         missing = tuple(group for group in bring.groups if any(store.epochs()[group] < 0 for store in opened.values()))
-        left = list(bring.groups)
+        left, dropped = list(bring.groups), {group: self._drops[group] for group in bring.groups}
         if bring.peer is not None and missing:
             schemas = {table: part_schema(*schemas_of(self._card.tables[table])) for table in opened}
-            # Whatever a peer cannot give, or gives wrong, is in the checkpoint.
-            with contextlib.suppress(PeerFailed):
+            try:
                 take = Take(bring.tables, missing, bring.bytes_per_s, bring.lane)
                 for group, mains in client.take(bring.peer, self._access, take, schemas):
                     # Where rows wait, the epoch that takes them up should find nothing left to do.
                     latest = self._checkpoint.latest() if bring.bytes_per_s is None else None
                     size, to = 0, max(bring.to, latest.epoch if latest else 0)
-                    for table, (part, epoch) in mains.items():
-                        # A task that had to come here may have made it anew while this one was on its way.
-                        with contextlib.suppress(StaleTask):
-                            opened[table].ingest(part, np.array([group]), epoch)
-                        size += part.nbytes
-                        # The stream has gone on since we were asked; what a peer has is committed.
-                        to = max(to, epoch)
-                    self._advance(opened, [group], to)
+                    # The stream has gone on since we were asked, but what a peer has is committed.
+                    if (newest := max((epoch for _, epoch in mains.values()), default=0)) > to:
+                        to = self._committed(newest, bring.peer)
+                    with self._dropping[group]:
+                        if self._drops[group] != dropped[group]:
+                            # Whoever asked for it has left, and it was forgotten since.
+                            return
+                        for table, (part, epoch) in mains.items():
+                            # A task that had to come here may have made it anew while this one was on its way.
+                            with contextlib.suppress(StaleTask):
+                                opened[table].ingest(part, np.array([group]), epoch)
+                            size += part.nbytes
+                        self._advance(opened, [group], to)
                     left.remove(group)
-                    yield {"group": group, "bytes": size, "from_peer": len(mains)}
+                    yield {"group": group, "bytes": size, "from_peer": len(mains), "missed": 0}
+            except PeerFailed as error:
+                # Whatever a peer cannot give, or gives wrong, is in the checkpoint.
+                print(error, file=sys.stderr, flush=True)
         at = max((int(store.epochs()[left].max()) for store in opened.values() if left), default=0)
         self._advance(opened, left, max(at, bring.to))
-        yield from ({"group": group, "bytes": 0, "from_peer": 0} for group in left)
+        missed = set(missing) if bring.peer is not None else set()
+        yield from ({"group": group, "bytes": 0, "from_peer": 0, "missed": int(group in missed)} for group in left)
+
+    def _committed(self, epoch: int, peer: str) -> int:
+        """Give an epoch that a peer says to be at, unless no such epoch was ever committed."""
+        latest = self._checkpoint.latest()
+        if latest is None or epoch > latest.epoch:
+            raise failed(peer, ValueError(f"it sent a main at epoch {epoch}, which was not committed"))
+        return epoch
 
     def _drop(self, drop: Drop) -> Iterator[dict[str, int]]:
-        for table, backend in drop.tables.items():
-            self._store(table, backend, drop.groups).drop(np.array(drop.groups, np.int64))
+        opened = [self._store(table, backend, drop.groups) for table, backend in drop.tables.items()]
+        with contextlib.ExitStack() as held:
+            for group in sorted(set(drop.groups)):
+                held.enter_context(self._dropping[group])
+            self._drops.update(drop.groups)
+            for store in opened:
+                store.drop(np.array(drop.groups, np.int64))
         yield {"groups": len(drop.groups)}
 
     def _advance(self, opened: Mapping[str, stores.Store], groups: list[int], to: int) -> None:

@@ -25,16 +25,6 @@ _STARTED = "state-host.started"
 _PATIENCE_S = 60.0
 
 
-def ensure(configuration: Configuration) -> str:
-    """Give the location of this host's state host; start it if it does not run."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while (location := begin(configuration)) is None:
-        if time.monotonic() > deadline:
-            raise PeerFailed(f"no state host came up in {configuration.home}; its log is there: state-host.log")
-        time.sleep(0.02)
-    return location
-
-
 def begin(configuration: Configuration) -> str | None:
     """Start this host's state host if it does not run; give its location, or None while it is coming up."""
     home = Path(configuration.home)

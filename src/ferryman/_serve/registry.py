@@ -48,8 +48,11 @@ def announce(one: Running) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     running()
     file = folder / f"{one.pid}-{one.token[:8]}.json"
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+    # Whole before it has its name: who lists jobs takes half a file for one that a killed driver left.
+    new = folder / f".{file.name}"
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
         json.dump(asdict(one), out)
+    new.rename(file)
     return file
 
 

@@ -124,7 +124,7 @@ class Carrier:
     def _hand_over(self, current: Reconfiguration, lane: Lane, left: set[int], awaited: Counter[int]) -> None:
         """Have a target take groups in an order; one whose target fails is left to the checkpoint, or to an abort."""
         name, how = secrets.token_hex(8), current._machine.plan.strategy.name
-        began, size = time.monotonic(), 0
+        began, size, missed = time.monotonic(), 0, 0
         try:
             while left and not current.over:
                 told, groups = self._epoch(), self._ordered(current, left)
@@ -132,7 +132,10 @@ class Carrier:
                 asked = groups[:1] if how == "fetch" else groups
                 for arrived in self._bring(lane.target, asked, lane.source, lane=name):
                     self._arrived(current, arrived, left, awaited)
+                    missed += arrived.get("missed", 0)
                     size += arrived["bytes"]
+                    if current.over:
+                        break
                     if how == "push" and left and self._epoch() > told:
                         # More rows wait by now, and perhaps for others.
                         told = self._epoch()
@@ -143,6 +146,7 @@ class Carrier:
             with self._changed:
                 for group in left:
                     self._step(current, current._machine.on_failed(group, str(error)))
+        _tell_missed(lane, missed)
         self._freight.carried(size, time.monotonic() - began)
 
     def _arrived(
@@ -206,7 +210,7 @@ class Carrier:
         stopped = current._machine.plan.strategy.waits == "everything"
         pace = self._rhythm.pace()
         each = max(1, current.preview.bytes // max(1, len(current.preview.moves)))
-        groups, done = self._ordered(current, lane.groups), 0
+        groups, done, missed = self._ordered(current, lane.groups), 0, 0
         while done < len(groups) and not current.over:
             done += len(groups) if stopped else max(1, pace.chunk // each)
             seen = self._rhythm.epochs
@@ -215,6 +219,7 @@ class Carrier:
             speed = None if stopped else MOST if pace.between_s else pace.bytes_per_s
             # Those that are there catch up with the others, so that little is left to do in the end.
             for arrived in self._bring(lane.target, groups[:done], lane.source, speed):
+                missed += arrived.get("missed", 0)
                 size += arrived["bytes"]
                 with self._changed:
                     current.moved_bytes += arrived["bytes"]
@@ -222,6 +227,7 @@ class Carrier:
                 if current.over:
                     break
             pace = pace.after(size, time.monotonic() - began, self._rhythm.since(seen))
+        _tell_missed(lane, missed)
 
     def _bring(
         self,
@@ -232,3 +238,14 @@ class Carrier:
         lane: str = "",
     ) -> Iterator[dict[str, int]]:
         return self._hosts.bring(target, self._errand(groups), self._epoch(), peer, bytes_per_s, lane)
+
+
+def _tell_missed(lane: Lane, missed: int) -> None:
+    """Say that state had to come from the checkpoint, which takes longer than from the host that had it."""
+    if missed:
+        log.warning(
+            "%d key groups came to %s from the checkpoint, not from %s; why is in state-host.log, in the home there",
+            missed,
+            lane.target,
+            lane.source,
+        )

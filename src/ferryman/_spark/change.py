@@ -82,7 +82,9 @@ class Reconfiguration:
         """Give what it took, if it is done."""
         if self._machine.phase is not Phase.DONE or self.ended_ms is None:
             return None
-        copying = self.ended_ms - self.since_ms.get(Phase.COPY.value, self.ended_ms)
+        # Where the new owner takes over first, it copies from then on.
+        began = self.since_ms.get(Phase.COPY.value) or self.since_ms.get(Phase.SWITCH.value) or self.ended_ms
+        copying = self.ended_ms - began
         return Took((self.ended_ms - self.requested_ms) / 1000, copying / 1000, self.moved_bytes)
 
     @property

@@ -204,7 +204,11 @@ class Changing:
         changes = self._runner.changes
         # Where they are going to be is not known before they are there, but can be guessed.
         return lambda table, places: rescaled(
-            table, instances, changes.load_by(by), places.with_instances(max(1, instances))
+            # A number that cannot be is refused there, and must not be laid out before that.
+            table,
+            instances,
+            changes.load_by(by),
+            places.with_instances(min(max(1, instances), len(table.owner))),
         )
 
     def _to_balance(self, by: str) -> Choice:

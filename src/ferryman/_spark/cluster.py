@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
@@ -127,9 +128,7 @@ def up(place: Path, *, hosts: int = 2, cores: int = 2, memory: str = "1g", ends_
         room = (cores, memory)
         workers = [_worker(started, place, host, url, room, ends_with_us) for host in addresses(hosts)]
         for worker, process in zip(workers, started[1:], strict=True):
-            line = rf"Registering worker {re.escape(worker.host)}:"
-            _until(lambda line=line: _said(master, own, line), f"the worker {worker.host}")  # type: ignore[misc]
-            _said(process, worker.place, "")
+            _until(partial(_registered, worker, process, master, own), f"the worker {worker.host}")
     except BaseException:
         _end([one.pid for one in started])
         raise
@@ -155,6 +154,13 @@ def _worker(
     words = ("--host", host, "--webui-port", "0", *offer, url)
     process = _launch(started, place / host, host, "worker.Worker", *words, ends_with_us=ends_with_us)
     return Worker(host, process.pid, place / host)
+
+
+def _registered(
+    worker: Worker, process: subprocess.Popen[bytes], master: subprocess.Popen[bytes], own: Path
+) -> list[str]:
+    """Find what the master says of a worker; fail if one of them has ended."""
+    return _said(process, worker.place, "") and _said(master, own, rf"Registering worker {re.escape(worker.host)}:")
 
 
 def _note(place: Path, url: str, known: list[dict[str, object]], started: list[subprocess.Popen[bytes]]) -> None:

@@ -198,7 +198,7 @@ class Ferry:
             card, parallel = self._card(checkpoint, name, operators, instances)
             latest = checkpoint.latest()
             check_agreement(checkpoint, latest)
-            for folder in ("manifests", "deltas", "snapshots"):
+            for folder in ("manifests", "deltas", "snapshots", "held", ""):
                 place.sweep(folder)
             planner = Planner(
                 self.spark,

@@ -360,16 +360,16 @@ class Reconfigurer:
             before, after = self.hosts.places(self.planner, ready)
             self._freight.weigh(self._weight.by_group(self._epoch).tolist())
             reach("plan-prepare")
+            if before and plan.after.instances != plan.before.instances:
+                were, are = ([places[one].host for one in sorted(places)] for places in (before, after))
+                table = relabelled(current.chosen(plan, were, are, self.survey.places.sites), were, are)
+                ready = ready.rerouted(table)
+                plan = replace(plan, after=table)
+                moving = (*moves(plan.before, table), *along_of(plan, before, after))
+                plan = replace(plan, steps=steps_of(moving, plan.strategy))
         except BaseException:
             ready.release(but_for=self.planner)
             raise
-        if before and plan.after.instances != plan.before.instances:
-            were, are = ([places[one].host for one in sorted(places)] for places in (before, after))
-            table = relabelled(current.chosen(plan, were, are, self.survey.places.sites), were, are)
-            ready = ready.rerouted(table)
-            plan = replace(plan, after=table)
-            moving = (*moves(plan.before, table), *along_of(plan, before, after))
-            plan = replace(plan, steps=steps_of(moving, plan.strategy))
         with self._changed:
             if current.over:
                 ready.release(but_for=self.planner)
@@ -389,10 +389,12 @@ class Reconfigurer:
         ]
         if not done:
             useless += [(lane.target, [one for one in lane.groups if one not in released]) for lane in travel.lanes]
+        if not any(groups for _, groups in useless):
+            return
         failed = False
-        stands_by = self.replicas.wanted(self.planner)
+        needed = self.replicas.needed(self.planner)
         for location, listed in useless:
-            groups = [one for one in listed if one not in stands_by.get(location, ())]
+            groups = [one for one in listed if one not in needed.get(location, ())]
             try:
                 if groups:
                     self.hosts.drop(location, self._errand(tuple(groups)))

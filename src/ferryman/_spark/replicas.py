@@ -23,6 +23,10 @@ log = logging.getLogger("ferryman")
 
 # How fast a main comes that is not there yet: nobody waits for it.
 _BYTES_PER_S = 64e6
+# One lost host is no news; that there are none for so many tries in a row is.
+_TOLD_AT = 3
+# So many epochs pass at the most before it is tried again.
+_MOST_EPOCHS_BETWEEN = 20
 
 
 class Replicas:
@@ -72,11 +76,14 @@ class Replicas:
             self._thread = threading.Thread(target=self._work, name="ferryman-replicas", daemon=True)
             self._thread.start()
 
-    def wanted(self, planner: Planner) -> dict[str, frozenset[int]]:
-        """Give the groups that each state host is to keep for others; nothing where that cannot be told."""
+    def needed(self, planner: Planner) -> dict[str, set[int]]:
+        """Give the groups that each state host owns or stands by for now; nothing where that cannot be told."""
         with contextlib.suppress(Exception):
-            if self.count:
-                return _by_target(standbys(planner.routing, self._hosts.places(planner)[0], self.count))
+            (places,) = self._hosts.places(planner)
+            needed = owned_by(planner.routing, places)
+            for location, groups in _by_target(standbys(planner.routing, places, self.count)).items():
+                needed.setdefault(location, set()).update(groups)
+            return needed
         return {}
 
     def join(self) -> None:
@@ -85,16 +92,22 @@ class Replicas:
             self._thread.join(PATIENCE_S)
 
     def _work(self) -> None:
-        seen = 0
+        seen = failures = 0
         while (found := self._await_epoch(seen)) is not None:
             planner, seen = found
             try:
                 if self.count or self._brought:
                     self._bring(planner, seen)
+                failures = 0
             except Exception as error:
                 # A host was lost, or executors come and go; the next epoch's layout knows of it.
-                self.epoch = None
-                log.debug("replicas are not at epoch %d: %s", seen, error)
+                self.epoch, failures = None, failures + 1
+                if failures == _TOLD_AT:
+                    log.warning(
+                        "replicas could not be kept %d times in a row, now at epoch %d: %s", failures, seen, error
+                    )
+                # Looking for hosts takes slots that epochs want.
+                seen += min(failures - 1, _MOST_EPOCHS_BETWEEN)
 
     def _bring(self, planner: Planner, epoch: int) -> None:
         count = self.count
@@ -106,15 +119,12 @@ class Replicas:
             for _ in self._hosts.bring(lane.target, self._errand(lane.groups), epoch, lane.source, _BYTES_PER_S):
                 if self._disturbed():
                     return
-        if count == self.count:
+        if count == self.count and (lanes or not count):
             self.epoch = epoch
 
     def _forget(self, table: RoutingTable, places: Mapping[int, Place], wanted: Mapping[str, frozenset[int]]) -> None:
         """Have hosts forget what they were brought and neither own nor stand by for any more."""
-        owned: dict[str, set[int]] = {}
-        for group, hosts in enumerate(_hosts_of(table, places)):
-            for location in hosts.values():
-                owned.setdefault(location, set()).add(group)
+        owned = owned_by(table, places)
         for location, groups in list(self._brought.items()):
             still = groups & wanted.get(location, frozenset())
             useless = groups - still - owned.get(location, set())
@@ -124,6 +134,21 @@ class Replicas:
                     self._hosts.drop(location, self._errand(tuple(sorted(useless))))
             self._brought[location] = still
         self._brought = {location: groups for location, groups in self._brought.items() if groups}
+
+
+def owned_by(table: RoutingTable, places: Mapping[int, Place]) -> dict[str, set[int]]:
+    """Give the groups that are worked on at each state host, by a table.
+
+    Examples
+    --------
+    >>> owned_by(RoutingTable.even(1, 4, 2), {0: Place("a", "grpc://a"), 1: Place("b", "grpc://b")})
+    {'grpc://a': {0, 1}, 'grpc://b': {2, 3}}
+    """
+    owned: dict[str, set[int]] = {}
+    for group, hosts in enumerate(_hosts_of(table, places)):
+        for location in hosts.values():
+            owned.setdefault(location, set()).add(group)
+    return owned
 
 
 def standbys(table: RoutingTable, places: Mapping[int, Place], count: int) -> tuple[Lane, ...]:

@@ -66,17 +66,20 @@ class StateHosts:
     def places(self, *planners: Planner) -> list[dict[int, Place]]:
         """Find where the instances of layouts are; wait until there is a state host at each of these places."""
         deadline = time.monotonic() + PATIENCE_S
-        if self._closed:
-            raise PeerFailed(f"{self._closed}; no state hosts are started any more")
         self.keep_card()
         while True:
+            if self._closed:
+                raise PeerFailed(f"{self._closed}; no state hosts are started any more")
             found = [self._located(planner) for planner in planners]
             locations = [place.location for places in found for place in places.values()]
             self._seen.update(one for one in locations if one)
             if all(locations):
                 return found
             if time.monotonic() > deadline:
-                raise PeerFailed("a host's state host does not come up; its log is state-host.log in that host's home")
+                where = sorted({place.host for places in found for place in places.values() if not place.location})
+                raise PeerFailed(
+                    f"the state host of {', '.join(where)} does not come up; see state-host.log in the home there"
+                )
             # It takes a second or two, and asking takes slots that epochs want.
             time.sleep(0.5)
 

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from ferryman._operator.run import Given, Made, Runner, Time, in_time
 from ferryman._operator.sides import LATE, sided_schema, with_sides
 from ferryman._spark.home import alone, forget_earlier_runs, home, host
 from ferryman._spark.share import Share
+from ferryman._spark.waiting import hold, resume
 from ferryman._spark.weight import grown
 from ferryman._state import store as stores
 from ferryman._state.heavy import Weight, heavy
@@ -219,8 +221,9 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     held = None
     if control.held or control.waiting:
         # Groups whose state is on its way do nothing in this epoch but collect rows.
-        rows, held = _hold(spec, control, instance, rows, checkpoint)
-        rows = _resume(control, share, rows, checkpoint)
+        written = partial(checkpoint.write_held, control.epoch, spec.name, instance)
+        rows, held = hold(rows, control.held, len(control.owner), control.epoch, written)
+        rows = resume(rows, control.waiting, share, len(control.owner), checkpoint.read_delta)
     keys = Keys.of(spec.key, rows.column(HASH).to_numpy(), key_columns(spec, control.epoch, rows))
     place = home(control.checkpoint, control.run_id, control.home)
     with alone(place, spec.name, instance):
@@ -301,33 +304,6 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         ),
     )
     return with_sides(made.output, {**made.sides, **aside}, sided_schema(spec.output, spec.sides)), receipt
-
-
-def _hold(
-    spec: OperatorSpec, control: Control, instance: int, rows: pa.Table, checkpoint: Checkpoint
-) -> tuple[pa.Table, HeldRows | None]:
-    """Put the rows of groups that wait into a file; give the others."""
-    groups = rows.column(HASH).to_numpy() % len(control.owner)
-    wait = np.isin(groups, list(control.held))
-    if not wait.any():
-        return rows, None
-    ref = checkpoint.write_held(control.epoch, spec.name, instance, rows.filter(pa.array(wait)))
-    waiting, counts = np.unique(groups[wait], return_counts=True)
-    held = HeldRows(ref, control.epoch, tuple(waiting.tolist()), tuple(counts.tolist()))
-    return rows.filter(pa.array(~wait)), held
-
-
-def _resume(control: Control, share: Share, rows: pa.Table, checkpoint: Checkpoint) -> pa.Table:
-    """Put the rows that waited for this instance's groups before the rows that came now."""
-    earlier = []
-    for one in sorted(control.waiting, key=lambda one: (one.epoch, one.file.instance)):
-        now = np.intersect1d(share.kept, one.groups)
-        if len(now):
-            waited = checkpoint.read_delta(one.file)
-            hashes = waited.column(HASH).to_numpy()
-            here = np.isin(hashes % len(control.owner), now) & share.owns(hashes)
-            earlier.append(waited.filter(pa.array(here)).select(rows.column_names).cast(rows.schema))
-    return pa.concat_tables([*earlier, rows]) if earlier else rows
 
 
 def _load(rows: pa.Table, total: int) -> dict[int, int]:
