@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -76,7 +77,8 @@ def _version(package: str) -> str | None:
 def result_of(benchmark: str, parameters: Mapping[str, object], environment: Result) -> Result:
     """Begin a result with what was run, and on what."""
     words = ["ferryman", "bench", benchmark]
-    words += [f"--{name.replace('_', '-')} {value}" for name, value in parameters.items() if value is not None]
+    for name, value in parameters.items():
+        words += [] if value is None else [f"--{name.replace('_', '-')}", shlex.quote(str(value))]
     return {
         "benchmark": benchmark,
         "command": " ".join(words),
