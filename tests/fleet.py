@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter as Counted
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,22 @@ class Extremes(ArrowOperator):
 
 OPTIONS: dict[str, Any] = {"keys": 40, "seed": 7, "key_prefix": "s-"}
 PARTITIONS = 2
+# What a job can consist of; each part more makes its epochs longer.
+ALL = ("trail", "buckets", "words", "extremes")
 
 
 def start(
-    spark: SparkSession, checkpoint: str, out: str, *, rows: int, per_epoch: int, instances: int, **options
+    spark: SparkSession,
+    checkpoint: str,
+    out: str,
+    *,
+    rows: int,
+    per_epoch: int,
+    instances: int,
+    parts: Collection[str] = ALL,
+    **options,
 ) -> Job:
-    """Start the job: a chain, a fan-out and three sinks."""
+    """Start the job: a chain, a fan-out and four sinks, or some of these."""
     ferry = Ferry(spark, checkpoint, **{"snapshot_every": 3, "retain": 2, "idle": None, **options})
     source = ferry.stream(arriving(spark, Path(f"{checkpoint}-source"), rows, per_epoch))
     trail = source.key_by("key").process(Trail)
@@ -97,6 +108,7 @@ def start(
     outputs = [
         stream.write(sinks.parquet(f"{out}/{name}"))
         for name, stream in {"trail": trail, "buckets": buckets, "words": words, "extremes": extremes}.items()
+        if name in parts
     ]
     return ferry.start(NAME, *outputs, instances=instances, trigger={"availableNow": True})
 
@@ -127,7 +139,12 @@ def source_rows(rows: int) -> list[dict[str, Any]]:
     return source_table(rows).to_pylist()
 
 
-def expected(rows: int) -> dict[str, Any]:
+def part_of(what: str) -> str:
+    """Name the part that something found or expected is of."""
+    return what.partition(" ")[0].partition(".")[0].lower()
+
+
+def expected(rows: int, parts: Collection[str] = ALL) -> dict[str, Any]:
     """Compute what the job must give, one row after the other."""
     trail: list[tuple[Any, ...]] = []
     words: list[tuple[Any, ...]] = []
@@ -146,7 +163,7 @@ def expected(rows: int) -> dict[str, Any]:
         seen[key].append(number)
         if len(seen[key]) == 5:
             words.append((key, f"{key}:5:" + "+".join(map(str, seen.pop(key)))))
-    return {
+    whole = {
         "trail rows": sorted(trail),
         "words rows": sorted(words),
         "Trail": sorted((key, *state) for key, state in at.items()),
@@ -160,9 +177,10 @@ def expected(rows: int) -> dict[str, Any]:
         "Buckets": sorted((key, *state) for key, state in buckets.items()),
         "Extremes": sorted((key, *state) for key, state in extremes.items()),
     }
+    return {what: rows for what, rows in whole.items() if part_of(what) in parts}
 
 
-def found(spark: SparkSession, checkpoint: str, out: str) -> dict[str, Any]:
+def found(spark: SparkSession, checkpoint: str, out: str, parts: Collection[str] = ALL) -> dict[str, Any]:
     """Read what the job gave: its sinks, and its state from the checkpoint directory alone."""
     from ferryman._log.checkpoint import Checkpoint
     from ferryman._log.directory import directory
@@ -178,15 +196,16 @@ def found(spark: SparkSession, checkpoint: str, out: str) -> dict[str, Any]:
     def rows(name: str) -> list[tuple[Any, ...]]:
         return sorted(tuple(row.values()) for row in sinks.read_parquet(spark, f"{out}/{name}").toArrow().to_pylist())
 
-    return {
-        "trail rows": rows("trail"),
-        "words rows": rows("words"),
-        "Trail": sorted(state("Trail", "key", "n", "digest")),
-        "Words": sorted(state("Words", "key", "note")),
-        "Words.seen": sorted((key, value["item"]) for key, value in state("Words.seen", "key", "_value")),
-        "Words.often": sorted(
+    ways = {
+        "trail rows": lambda: rows("trail"),
+        "words rows": lambda: rows("words"),
+        "Trail": lambda: sorted(state("Trail", "key", "n", "digest")),
+        "Words": lambda: sorted(state("Words", "key", "note")),
+        "Words.seen": lambda: sorted((key, value["item"]) for key, value in state("Words.seen", "key", "_value")),
+        "Words.often": lambda: sorted(
             (key, rest, value["item"]) for key, rest, value in state("Words.often", "key", "_key.key", "_value")
         ),
-        "Buckets": sorted(state("Buckets", "bucket", "n", "total")),
-        "Extremes": sorted(state("Extremes", "key", "n", "top")),
+        "Buckets": lambda: sorted(state("Buckets", "bucket", "n", "total")),
+        "Extremes": lambda: sorted(state("Extremes", "key", "n", "top")),
     }
+    return {what: find() for what, find in ways.items() if part_of(what) in parts}

@@ -4,8 +4,9 @@ FILES is a directory. Every committed epoch becomes a line of JSON in FILES/prog
 that processes row 7 stop there: it says in 7.inside where it is, and goes on when there is a 7.go. FILES/changes.json
 says after which epoch to rescale to how many instances, with which strategy, one after the other; or what to move
 where; the job is stopped two epochs after the last of them. What came of it goes to FILES/history.json, and what was
-refused to FILES/refused. Sites are in FILES/sites.json, more options of the job in FILES/options.json;
-FILES/replicated is the newest epoch that its replicas have. CONF is more Spark settings, as JSON.
+refused to FILES/refused. Sites are in FILES/sites.json, more options of the job in FILES/options.json, its
+parts in FILES/parts.json; FILES/replicated is the newest epoch that its replicas have. CONF is more Spark settings, as
+JSON.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
         rows=int(rows),
         per_epoch=int(per_epoch),
         instances=int(instances),
+        parts=json.loads((Path(files) / "parts.json").read_text()),
         **{
             **({"retain": 100, "groups": 8} if wanted else {}),
             **({"sites": [ferryman.Site(*one) for one in json.loads(sites.read_text())]} if sites.exists() else {}),

@@ -72,6 +72,7 @@ class Run:
     rows: int
     per_epoch: int
     instances: int
+    parts: tuple[str, ...] = ("trail", "words")
 
     def stop_at(self, row: int) -> None:
         """Have a task stop when it processes a row; before the driver starts."""
@@ -85,6 +86,7 @@ class Run:
     def driver(self, **conf: str) -> Iterator[Driver]:
         """Start a driver of the job; it is gone when the block ends."""
         log = self.place / "log"
+        (self.place / "parts.json").write_text(json.dumps(self.parts))
         words = [self.place / "checkpoint", self.place / "out", self.rows, self.per_epoch, self.instances, self.master]
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -103,9 +105,9 @@ class Run:
 
     def check(self, spark) -> None:
         """Compare all that the job gave with what it should have given, for every row or those until it was stopped."""
-        found = fleet.found(spark, str(self.place / "checkpoint"), str(self.place / "out"))
+        found = fleet.found(spark, str(self.place / "checkpoint"), str(self.place / "out"), self.parts)
         rows = sum(n for _, n, _ in found["Trail"]) if (self.place / "changes.json").exists() else self.rows
-        assert found == fleet.expected(rows)
+        assert found == fleet.expected(rows, self.parts)
 
 
 def hosts(epoch: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections import Counter
 
+import fleet
 import pytest
 from driving import Run, hosts
 from standalone import HOSTS, available, standalone
@@ -33,7 +34,7 @@ def state_hosts() -> set[int]:
 
 def test_state_travels_between_hosts_and_nobody_can_tell_from_the_results(spark, tmp_path, cluster):
     before = state_hosts()
-    run = Run(tmp_path, cluster.url, 4, 4000, 100, 2)
+    run = Run(tmp_path, cluster.url, 4, 4000, 100, 2, fleet.ALL)
     wanted = {3: (4, "live"), 4: ("s-1", "live"), 5: (1, "live"), 6: (2, "push"), 7: (1, "pause_resume")}
     (tmp_path / "changes.json").write_text(json.dumps(wanted))
 

@@ -20,10 +20,10 @@ BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 def main(checkpoint: str, out: str, rows: str, per_epoch: str, instances: str, master: str) -> None:
     spark = ferryman.session("ferryman-faults", master, conf={"spark.driver.extraJavaOptions": BRIEF})
+    parts = os.environ.get("FLEET_PARTS", ",".join(fleet.ALL)).split(",")
     options = {"idle": "200 milliseconds"} if os.environ.get("FLEET_IDLE") else {}
-    job = fleet.start(
-        spark, checkpoint, out, rows=int(rows), per_epoch=int(per_epoch), instances=int(instances), **options
-    )
+    sizes = {"rows": int(rows), "per_epoch": int(per_epoch), "instances": int(instances)}
+    job = fleet.start(spark, checkpoint, out, **sizes, parts=parts, **options)
     if os.environ.get("FLEET_PIN"):
         # To and fro, as long as rows come: whenever it is killed, a key is on its way or pinned.
         key = os.environ["FLEET_PIN"]

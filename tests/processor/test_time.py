@@ -61,6 +61,8 @@ def test_a_timer_by_the_clock_fires_without_data(spark: Any, tmp_path: Path) -> 
     started = Started(beside, build)
     try:
         started.wait_for(("a", "seen", 0), ("a", "answered", 1), ("b", "answered", 1))
+        # The sink has rows before their epoch is committed.
+        assert started.job.wait_for(lambda: sum(one.output for one in started.job.progress()) == 4, timeout=60)
         epochs = started.job.epoch
         time.sleep(1.5)
         # With nothing due any more, and idle=None, no epoch comes.
