@@ -101,7 +101,7 @@ def run(
         "bytes": load.size,
         "strategies": ",".join(strategies) or None,
         "sizes": ",".join(map(megabytes, sizes)) or None,
-        "sweep": " --sweep ".join(f"{name}={','.join(map(str, values))}" for name, values in sweeps.items()) or None,
+        "sweep": [f"{name}={','.join(map(str, values))}" for name, values in sweeps.items()],
         "rounds": rounds if rounds > 1 else None,
         "idle": idle or None,
     }
