@@ -45,7 +45,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have the JVMs share their classes; only who runs many tests waits until there is a file of them."""
-    path = shared_classes.archive(config.cache.mkdir("jvm"))
+    cache = getattr(config, "cache", None)
+    if cache is None:
+        return
+    path = shared_classes.archive(cache.mkdir("jvm"))
     if not path.exists() and getattr(config.option, "numprocesses", None):
         print("Writing down Spark's classes, so that each JVM starts faster (half a minute)", flush=True)
         shared_classes.write(path)

@@ -256,7 +256,9 @@ def test_a_certificate_of_another_host_is_not_taken(tmp_path, log, watched):
     )
     assert launch.begin(configuration) is None
     file = tmp_path / "a" / "state-host.json"
+    deadline = time.monotonic() + 60
     while not file.exists():
+        assert time.monotonic() < deadline, "no state host has come up"
         time.sleep(0.02)
     with pytest.raises(PeerFailed, match="state host at grpc"):
         client.ping(json.loads(file.read_text())["location"], Access(TOKEN, ours))

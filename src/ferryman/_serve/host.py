@@ -215,6 +215,8 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             except PeerFailed as error:
                 # Whatever a peer cannot give, or gives wrong, is in the checkpoint.
                 print(error, file=sys.stderr, flush=True)
+        if any(self._drops[group] != dropped[group] for group in left):
+            return
         at = max((int(store.epochs()[left].max()) for store in opened.values() if left), default=0)
         self._advance(opened, left, max(at, bring.to))
         missed = set(missing) if bring.peer is not None else set()
