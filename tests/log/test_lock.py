@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,3 +73,51 @@ def test_a_remote_directory_has_no_lock_and_manifests_keep_the_second_job_out(tm
     with CheckpointLock(place, "first"), CheckpointLock(place, "second"):
         assert place.write_new("manifests/000000000001.json", b"first")
         assert not place.write_new("manifests/000000000001.json", b"second")
+
+
+def test_a_lock_whose_file_was_deleted_while_it_was_taken_is_taken_on_the_file_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, flock, first = tmp_path / ".lock", fcntl.flock, []
+
+    def delayed(fd: int, how: int) -> None:
+        if not first:
+            # Between opening and locking, somebody tidies up and another job starts.
+            first.append(True)
+            lock.unlink()
+            other.append(CheckpointLock(LocalDirectory(tmp_path), "other"))
+        flock(fd, how)
+
+    other: list[CheckpointLock] = []
+    monkeypatch.setattr(fcntl, "flock", delayed)
+
+    with pytest.raises(CheckpointInUse, match="other"):
+        CheckpointLock(LocalDirectory(tmp_path), "late")
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_parent_that_was_killed(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from ferryman._log.directory import LocalDirectory; from ferryman._log.lock import CheckpointLock\n"
+        "lock = CheckpointLock(LocalDirectory(Path(sys.argv[1])), 'parent')\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    print(child, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "signal.pause()\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    try:
+        parent.wait()
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                CheckpointLock(LocalDirectory(tmp_path), "next").release()
+                break
+            except CheckpointInUse:
+                # The child may not have come to its first line yet.
+                assert time.monotonic() < deadline, "the child keeps the lock"
+                time.sleep(0.01)
+    finally:
+        os.kill(child, signal.SIGKILL)

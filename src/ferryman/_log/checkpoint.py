@@ -7,7 +7,9 @@ The layout is an open format, described in docs/checkpoint-format.md:
     deltas/000000000042-<table>-<instance>-<checksum>.arrow
     held/000000000042-<operator>-<instance>-<checksum>.arrow
     snapshots/000000000040.json, 000000000040-<table>-<first group>-<checksum>.parquet
+    terms/000000000007.json                         the seventh run of the job: the newest may write
     intent.json                                     the epoch under way, if no batch tells all of it
+    told.json                                       the newest epoch, where every sink knows of it
     spark/                                          Spark's own checkpoint: offsets and commits
 
 A delta's name holds the checksum of its bytes, so a task that runs twice writes the same file, and a
@@ -40,9 +42,10 @@ from ferryman._state.keys import KeySchema
 
 CARD = "ferryman.json"
 INTENT = "intent.json"
+TOLD = "told.json"
 
 # What a checkpoint holds, Ferryman's or Spark's: a directory with any of these and no card is not a new one.
-_HELD = {"manifests", "deltas", "held", "snapshots", "spark", "offsets", "commits"}
+_HELD = {"manifests", "deltas", "held", "snapshots", "terms", "spark", "offsets", "commits"}
 
 _NUMBERED = re.compile(r"[0-9]{12,}\.json")
 
@@ -173,7 +176,7 @@ class Checkpoint:
 
     def epochs(self) -> list[int]:
         """List the committed epochs that are still kept, oldest first."""
-        return self._numbers("manifests")
+        return self.numbers("manifests")
 
     def manifest(self, epoch: int) -> Manifest:
         """Read the manifest of a committed epoch."""
@@ -225,6 +228,19 @@ class Checkpoint:
             return None
         return self._parsed(INTENT, Intent.parse, raw)
 
+    # -- what the sinks know ---------------------------------------------------------------------
+
+    def tell(self, epoch: int) -> None:
+        """Write down that every sink knows of an epoch: no start has to say it again."""
+        self._write_json(TOLD, {"epoch": epoch}, new=False)
+
+    def told(self) -> int:
+        """Give the epoch that every sink was known to know when the job last ended in order; 0 if none."""
+        try:
+            return self.record(TOLD, lambda raw: int(raw["epoch"]))
+        except FileNotFoundError:
+            return 0
+
     # -- deltas ----------------------------------------------------------------------------------
 
     def write_delta(self, epoch: int, table: str, instance: int, delta: pa.Table) -> DeltaRef:
@@ -272,7 +288,7 @@ class Checkpoint:
 
     def snapshots(self) -> list[int]:
         """List the epochs of which there is a snapshot, oldest first."""
-        return self._numbers("snapshots")
+        return self.numbers("snapshots")
 
     def snapshot(self, epoch: int) -> Snapshot:
         """Read the list of a snapshot's files."""
@@ -296,8 +312,17 @@ class Checkpoint:
 
     # -- JSON with a checksum --------------------------------------------------------------------
 
-    def _numbers(self, folder: str) -> list[int]:
+    def numbers(self, folder: str) -> list[int]:
+        """List the numbers that JSON files of a folder are named by, least first."""
         return [int(name[:-5]) for name in self.directory.list(folder) if _NUMBERED.fullmatch(name)]
+
+    def record(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T:
+        """Read a JSON file; FileNotFoundError where there is none."""
+        return self._parsed(name, parse, self._read_json(name))
+
+    def record_new(self, name: str, raw: Mapping[str, Any]) -> bool:
+        """Write a JSON file unless there is one; tell whether it was written."""
+        return self._write_json(name, raw, new=True)
 
     def _write_json(self, name: str, raw: Mapping[str, Any], *, new: bool) -> bool:
         body = json.dumps(raw, separators=(",", ":"))

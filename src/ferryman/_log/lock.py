@@ -6,17 +6,32 @@ import fcntl
 import json
 import os
 import socket
+import weakref
+from pathlib import Path
 from types import TracebackType
 
 from ferryman._log.directory import Directory, LocalDirectory
 from ferryman._model.errors import CheckpointInUse, CheckpointUnwritable
 
 
+_held: weakref.WeakSet[CheckpointLock] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """In a forked child: close what it was given of its parent's locks, or it would hold them when that is dead."""
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
 class CheckpointLock:
     """Hold a checkpoint directory for one job.
 
-    On a local or mounted disk this is `flock`. Object stores have none; there the manifests, of which
-    each epoch has one, keep a second job from committing.
+    On a local or mounted disk this is `flock`, which keeps a second job from starting. It cannot keep away a driver
+    that has lost it (a lease that ran out, a file that was deleted): that is what terms are for. Object stores
+    have no lock at all; there a second job takes over.
     """
 
     def __init__(self, directory: Directory, job: str) -> None:
@@ -26,31 +41,30 @@ class CheckpointLock:
         path = directory.root / ".lock"
         try:
             directory.root.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = _locked(path)
         except OSError as error:
             raise _unwritable(directory, error) from error
+        if fd is None:
+            raise CheckpointInUse(
+                f"{directory.uri} is in use by another job ({_holder(path)}). Stop that job first, or give this one a "
+                "checkpoint of its own."
+            )
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(fd, 0)
             held_by = {"job": job, "pid": os.getpid(), "host": socket.gethostname()}
             os.pwrite(fd, json.dumps(held_by).encode(), 0)
-        except BlockingIOError:
-            holder = os.pread(fd, 4096, 0).decode(errors="replace").strip() or "unknown"
-            os.close(fd)
-            raise CheckpointInUse(
-                f"{directory.uri} is in use by another job ({holder}). Stop that job first, or give this one a "
-                "checkpoint of its own."
-            ) from None
         except OSError as error:
             os.close(fd)
             raise _unwritable(directory, error) from error
         self._fd = fd
+        _held.add(self)
 
     def release(self) -> None:
         """Let another job have the checkpoint."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+            _held.discard(self)
 
     def __enter__(self) -> CheckpointLock:
         return self
@@ -59,6 +73,33 @@ class CheckpointLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _locked(path: Path) -> int | None:
+    """Lock the file that has this name now; None where another has locked it."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # It may have been deleted since it was opened, and another one be there: that is the one to have.
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except FileNotFoundError:
+            pass
+        except OSError:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _holder(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")[:4096].strip() or "unknown"
+    except OSError:
+        return "unknown"
 
 
 def _unwritable(directory: Directory, error: OSError) -> CheckpointUnwritable:

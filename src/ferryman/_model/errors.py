@@ -88,6 +88,18 @@ class CheckpointInUse(FerrymanError):
     """Another job runs on this checkpoint."""
 
 
+class Superseded(CheckpointInUse):
+    """A newer run has taken the checkpoint over; this one may not write any more."""
+
+
+class UnfencedStorage(FerrymanError):
+    """Storage that cannot keep two drivers apart."""
+
+
+class SinkMissing(FerrymanError):
+    """A committed epoch waits to be shown by a sink that the job no longer has, or rows of it are gone."""
+
+
 class OperatorsChanged(FerrymanError):
     """The operators of the job are not those of its checkpoint."""
 

@@ -261,7 +261,8 @@ class Manifest:
     """Commit one epoch: the one atomic record that says what belongs to it.
 
     `batch` is the last Spark micro-batch the epoch covers. A silent epoch, one that came because no
-    data did, covers no new batch and repeats the number before it (-1: none yet).
+    data did, covers no new batch and repeats the number before it (-1: none yet). `term` is the run that
+    committed it.
     """
 
     epoch: int
@@ -275,6 +276,7 @@ class Manifest:
     watermarks: Watermarks = Watermarks()
     offsets: tuple[Any, ...] = ()
     held: Mapping[str, tuple[HeldRows, ...]] = field(default_factory=dict)
+    term: int = 0
 
     def json(self) -> dict[str, Any]:
         """Write the manifest as JSON values."""
