@@ -13,7 +13,6 @@ from types import TracebackType
 from ferryman._log.directory import Directory, LocalDirectory
 from ferryman._model.errors import CheckpointInUse, CheckpointUnwritable
 
-
 _held: weakref.WeakSet[CheckpointLock] = weakref.WeakSet()
 
 
