@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import re
 import shutil
 import uuid
@@ -20,6 +19,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from ferryman._log.disk import Data, Disk, this_disk
 from ferryman._model.errors import CheckpointUnwritable, InvalidConfiguration
 
 _UNWRITABLE = {
@@ -42,10 +42,10 @@ class Directory(Protocol):
     def open(self, name: str) -> pa.NativeFile:
         """Open a file, to read parts of it."""
 
-    def write(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+    def write(self, name: str, data: Data) -> None:
         """Write a file atomically, replacing it."""
 
-    def write_new(self, name: str, data: bytes | memoryview | pa.Buffer) -> bool:
+    def write_new(self, name: str, data: Data) -> bool:
         """Write a file atomically unless it exists; tell whether it was written."""
 
     def exists(self, name: str) -> bool:
@@ -56,6 +56,12 @@ class Directory(Protocol):
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files; those already gone do not matter."""
+
+    def sync(self, names: Iterable[str]) -> None:
+        """See that files which others wrote survive a power cut; those that are not there do not matter."""
+
+    def keep(self, folders: Iterable[str]) -> None:
+        """See that folders are there and survive a power cut, with the names in them."""
 
     def sweep(self, folder: str) -> None:
         """Remove what killed writers left in a folder; only the job that holds the lock may."""
@@ -85,13 +91,18 @@ def _named(where: str) -> Iterator[None]:
 
 
 class LocalDirectory:
-    """A directory on a disk of this machine, or mounted on it."""
+    """A directory on a disk of this machine, or mounted on it.
 
-    def __init__(self, root: Path, *, fsync: bool = False) -> None:
+    With `fsync`, what a method has written is there after a power cut when it returns: the bytes, the name, and the
+    folders above it.
+    """
+
+    def __init__(self, root: Path, *, fsync: bool = False, disk: Disk | None = None) -> None:
         self.root = root.absolute()
         self.uri = self.root.as_posix()
         self.spark_uri = f"file://{self.uri}"
         self._fsync = fsync
+        self._disk = disk or this_disk()
         self._folders: set[str] = set()
 
     def read(self, name: str) -> pa.Buffer:
@@ -106,51 +117,63 @@ class LocalDirectory:
         """Open a file."""
         return pa.memory_map(str(self.root / name))
 
-    def _temporary(self, name: str, data: bytes | memoryview | pa.Buffer) -> Path:
+    def _make(self, folder: Path) -> None:
+        """Make a folder, and those above it that are not there; with `fsync`, see that their names stay."""
+        try:
+            self._disk.mkdir(str(folder))
+        except FileExistsError:
+            if not folder.is_dir():
+                raise
+            return
+        except FileNotFoundError:
+            if folder == folder.parent:
+                raise
+            self._make(folder.parent)
+            self._make(folder)
+            return
+        if self._fsync:
+            self._disk.sync(str(folder.parent))
+
+    def _temporary(self, name: str, data: Data) -> Path:
         path = self.root / name
         folder = str(path.parent)
         if folder not in self._folders:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._make(path.parent)
             self._folders.add(folder)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
         try:
-            with open(temporary, "xb", buffering=0) as file:
-                view = memoryview(data)
-                while view:
-                    view = view[file.write(view) :]
-                if self._fsync:
-                    os.fsync(file.fileno())
+            self._disk.create(str(temporary), data, sync=self._fsync)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            self._unlink(temporary)
             raise
         return temporary
 
+    def _unlink(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(str(path))
+
     def _sync_folder(self, path: Path) -> None:
         if self._fsync:
-            fd = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            self._disk.sync(str(path.parent))
 
-    def write(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+    def write(self, name: str, data: Data) -> None:
         """Write to a temporary file and rename it."""
         with _named(self.uri):
             path = self.root / name
-            self._temporary(name, data).replace(path)
+            self._disk.replace(str(self._temporary(name, data)), str(path))
             self._sync_folder(path)
 
-    def write_new(self, name: str, data: bytes | memoryview | pa.Buffer) -> bool:
+    def write_new(self, name: str, data: Data) -> bool:
         """Write to a temporary file and link it, which fails where the name is taken."""
         with _named(self.uri):
             path = self.root / name
             temporary = self._temporary(name, data)
             try:
-                os.link(temporary, path)
+                self._disk.link(str(temporary), str(path))
             except FileExistsError:
                 return False
             finally:
-                temporary.unlink(missing_ok=True)
+                self._unlink(temporary)
             self._sync_folder(path)
             return True
 
@@ -161,15 +184,50 @@ class LocalDirectory:
     def list(self, folder: str) -> list[str]:
         """List a folder, leaving out temporary files."""
         try:
-            with os.scandir(self.root / folder) as entries:
-                return sorted(entry.name for entry in entries if not entry.name.startswith("."))
+            return sorted(name for name in self._disk.list(str(self.root / folder)) if not name.startswith("."))
         except FileNotFoundError:
             return []
 
     def delete(self, names: Iterable[str]) -> None:
-        """Unlink files."""
+        """Unlink files; with `fsync` they are gone for good, so what is deleted next cannot be gone without them."""
+        folders = set()
         for name in names:
-            (self.root / name).unlink(missing_ok=True)
+            path = self.root / name
+            self._unlink(path)
+            folders.add(path.parent)
+        if self._fsync:
+            for folder in folders:
+                with contextlib.suppress(FileNotFoundError):
+                    self._disk.sync(str(folder))
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Sync files, then the folders they are in up to the root; nothing without `fsync`."""
+        if not self._fsync:
+            return
+        folders = set()
+        with _named(self.uri):
+            for name in names:
+                path = self.root / name
+                with contextlib.suppress(FileNotFoundError):
+                    self._disk.sync(str(path))
+                folders |= {self.root / one for one in Path(name).parents}
+            for folder in sorted(folders, reverse=True):
+                with contextlib.suppress(FileNotFoundError):
+                    self._disk.sync(str(folder))
+
+    def keep(self, folders: Iterable[str]) -> None:
+        """Make folders and sync them and all that are above them; nothing without `fsync`."""
+        if not self._fsync:
+            return
+        with _named(self.uri):
+            for folder in folders:
+                self._make(self.root / folder)
+                self._disk.sync(str(self.root / folder))
+            self._disk.sync(str(self.root))
+            for above in self.root.parents:
+                # Whoever made it may have been killed before it was synced; what is not ours to read we did not make.
+                with contextlib.suppress(PermissionError):
+                    self._disk.sync(str(above))
 
     def sweep(self, folder: str) -> None:
         """Remove the temporary files that killed writers left in a folder, or in the root."""
@@ -181,7 +239,7 @@ class LocalDirectory:
                     if entry.is_dir():
                         shutil.rmtree(entry, ignore_errors=True)
                     else:
-                        entry.unlink(missing_ok=True)
+                        self._unlink(entry)
 
 
 class RemoteDirectory:
@@ -211,7 +269,7 @@ class RemoteDirectory:
         """Open a file."""
         return self._fs.open_input_file(self._path(name))
 
-    def write(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+    def write(self, name: str, data: Data) -> None:
         """Write to a temporary name and move it."""
         with _named(self.uri):
             path = self._path(name)
@@ -222,7 +280,7 @@ class RemoteDirectory:
                 out.write(data)
             self._fs.move(temporary, path)
 
-    def write_new(self, name: str, data: bytes | memoryview | pa.Buffer) -> bool:
+    def write_new(self, name: str, data: Data) -> bool:
         """Look first, then write: these filesystems have no common exclusive create."""
         if self.exists(name):
             return False
@@ -244,6 +302,12 @@ class RemoteDirectory:
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 self._fs.delete_file(self._path(name))
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Nothing to do: what such a store has taken, it keeps."""
+
+    def keep(self, folders: Iterable[str]) -> None:
+        """Nothing to do: such a store keeps its folders, if it has any."""
 
     def sweep(self, folder: str) -> None:
         """Leave temporary files alone: another writer's cannot be told from a killed one's."""
