@@ -5,6 +5,6 @@
 []
 """
 
-from ferryman._spark.sinks import Sink, console, foreach, memory, none, parquet, read_parquet
+from ferryman._spark.sinks import Sink, SinkStart, console, foreach, memory, none, parquet, read_parquet
 
-__all__ = ["Sink", "console", "foreach", "memory", "none", "parquet", "read_parquet"]
+__all__ = ["Sink", "SinkStart", "console", "foreach", "memory", "none", "parquet", "read_parquet"]

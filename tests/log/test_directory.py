@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 from written_log import WrittenLog
 
-from ferryman._log.directory import Directory, LocalDirectory, RemoteDirectory, directory
+from ferryman._log.directory import Directory, LocalDirectory, directory
 from ferryman._log.lock import CheckpointLock
+from ferryman._log.remote import RemoteDirectory
 from ferryman._log.snapshot import write_snapshot
 from ferryman._log.verify import verify
 from ferryman._model.errors import CheckpointUnwritable, InvalidConfiguration

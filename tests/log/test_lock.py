@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ferryman._log.directory import LocalDirectory, RemoteDirectory
+from ferryman._log.directory import LocalDirectory
 from ferryman._log.lock import CheckpointLock
+from ferryman._log.remote import RemoteDirectory
 from ferryman._model.errors import CheckpointInUse, CheckpointUnwritable
 
 

@@ -58,6 +58,12 @@ def read_offsets(checkpoint: Checkpoint, batch: int) -> tuple[Any, ...]:
     return tuple(_json(line) for line in lines[2:])
 
 
+def pending_batch(checkpoint: Checkpoint) -> int | None:
+    """Give the micro-batch that Spark will begin by doing again; None where it has committed all it has begun."""
+    begun, done = (_newest(checkpoint, side) for side in ("offsets", "commits"))
+    return begun if begun > done else None
+
+
 def _newest(checkpoint: Checkpoint, side: str) -> int:
     return max((int(name) for name in checkpoint.directory.list(f"spark/{side}") if name.isdigit()), default=-1)
 

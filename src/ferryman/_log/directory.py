@@ -11,16 +11,15 @@ import errno
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from ferryman._log.disk import Data, Disk, this_disk
-from ferryman._model.errors import CheckpointUnwritable, InvalidConfiguration
+from ferryman._model.errors import CheckpointUnwritable
 
 _UNWRITABLE = {
     errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOENT,
@@ -35,6 +34,9 @@ class Directory(Protocol):
 
     uri: str
     spark_uri: str  # the same place as Spark must be told, whatever its default filesystem is
+
+    def fences(self) -> bool:
+        """Tell whether of two that write a new file of one name at once, only one is told yes."""
 
     def read(self, name: str) -> pa.Buffer:
         """Read a whole file; FileNotFoundError where there is none."""
@@ -57,6 +59,12 @@ class Directory(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Delete files; those already gone do not matter."""
 
+    def move(self, moves: Mapping[str, str]) -> None:
+        """Give files other names, which nobody else has; those already moved do not matter."""
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder with all that is in it."""
+
     def sync(self, names: Iterable[str]) -> None:
         """See that files which others wrote survive a power cut; those that are not there do not matter."""
 
@@ -73,11 +81,15 @@ def directory(location: str, *, fsync: bool = False) -> Directory:
     if parsed.scheme in ("", "file"):
         path = unquote(parsed.path) if parsed.scheme else location
         return LocalDirectory(Path(path), fsync=fsync)
+    # Only who needs it loads it.
+    from ferryman._log.remote import RemoteDirectory
+
     return RemoteDirectory(location)
 
 
 @contextlib.contextmanager
-def _named(where: str) -> Iterator[None]:
+def named(where: str) -> Iterator[None]:
+    """Have an error say which directory could not be written."""
     try:
         yield
     except OSError as error:
@@ -104,6 +116,10 @@ class LocalDirectory:
         self._fsync = fsync
         self._disk = disk or this_disk()
         self._folders: set[str] = set()
+
+    def fences(self) -> bool:
+        """Tell that a name is given once: `link` sees to it, on mounted disks too."""
+        return True
 
     def read(self, name: str) -> pa.Buffer:
         """Map a file into memory."""
@@ -158,20 +174,24 @@ class LocalDirectory:
 
     def write(self, name: str, data: Data) -> None:
         """Write to a temporary file and rename it."""
-        with _named(self.uri):
+        with named(self.uri):
             path = self.root / name
             self._disk.replace(str(self._temporary(name, data)), str(path))
             self._sync_folder(path)
 
     def write_new(self, name: str, data: Data) -> bool:
         """Write to a temporary file and link it, which fails where the name is taken."""
-        with _named(self.uri):
+        with named(self.uri):
             path = self.root / name
             temporary = self._temporary(name, data)
             try:
                 self._disk.link(str(temporary), str(path))
-            except FileExistsError:
-                return False
+            except OSError as error:
+                # On a mounted disk the link may have been made and the reply lost: then the name is our own file's.
+                if not _same(temporary, path):
+                    if isinstance(error, FileExistsError):
+                        return False
+                    raise
             finally:
                 self._unlink(temporary)
             self._sync_folder(path)
@@ -200,12 +220,36 @@ class LocalDirectory:
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.sync(str(folder))
 
+    def move(self, moves: Mapping[str, str]) -> None:
+        """Rename files; with `fsync` for good."""
+        folders, gone = set(), []
+        with named(self.uri):
+            for name, target in moves.items():
+                source, path = self.root / name, self.root / target
+                self._make(path.parent)
+                try:
+                    self._disk.replace(str(source), str(path))
+                except FileNotFoundError:
+                    if not path.exists():
+                        gone.append(name)
+                folders |= {source.parent, path.parent}
+            if self._fsync:
+                for folder in folders:
+                    with contextlib.suppress(FileNotFoundError):
+                        self._disk.sync(str(folder))
+        if gone:
+            raise FileNotFoundError(errno.ENOENT, "there is no such file, nor one of the name it was to get", gone[0])
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder with all that is in it; a power cut may bring it back."""
+        shutil.rmtree(self.root / folder, ignore_errors=True)
+
     def sync(self, names: Iterable[str]) -> None:
         """Sync files, then the folders they are in up to the root; nothing without `fsync`."""
         if not self._fsync:
             return
         folders = set()
-        with _named(self.uri):
+        with named(self.uri):
             for name in names:
                 path = self.root / name
                 with contextlib.suppress(FileNotFoundError):
@@ -219,7 +263,7 @@ class LocalDirectory:
         """Make folders and sync them and all that are above them; nothing without `fsync`."""
         if not self._fsync:
             return
-        with _named(self.uri):
+        with named(self.uri):
             for folder in folders:
                 self._make(self.root / folder)
                 self._disk.sync(str(self.root / folder))
@@ -242,72 +286,8 @@ class LocalDirectory:
                         self._unlink(entry)
 
 
-class RemoteDirectory:
-    """A directory on any filesystem that pyarrow.fs reaches: S3, GCS, Azure, HDFS."""
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri.rstrip("/")
-        self.spark_uri = self.uri
-        try:
-            self._fs, root = pafs.FileSystem.from_uri(self.uri)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidConfiguration(
-                f"{uri!r} is neither a path nor a URI that pyarrow reaches ({error}). Use a path, or a URI such as "
-                "s3://bucket/folder; write ./ before a path with a colon in it."
-            ) from error
-        self._root = root.rstrip("/")
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}"
-
-    def read(self, name: str) -> pa.Buffer:
-        """Read a whole file."""
-        with self.open(name) as file:
-            return file.read_buffer()
-
-    def open(self, name: str) -> pa.NativeFile:
-        """Open a file."""
-        return self._fs.open_input_file(self._path(name))
-
-    def write(self, name: str, data: Data) -> None:
-        """Write to a temporary name and move it."""
-        with _named(self.uri):
-            path = self._path(name)
-            folder, _, base = path.rpartition("/")
-            self._fs.create_dir(folder, recursive=True)
-            temporary = f"{folder}/.{base}.{uuid.uuid4().hex[:12]}"
-            with self._fs.open_output_stream(temporary) as out:
-                out.write(data)
-            self._fs.move(temporary, path)
-
-    def write_new(self, name: str, data: Data) -> bool:
-        """Look first, then write: these filesystems have no common exclusive create."""
-        if self.exists(name):
-            return False
-        self.write(name, data)
-        return True
-
-    def exists(self, name: str) -> bool:
-        """Tell whether a file is there."""
-        return bool(self._fs.get_file_info(self._path(name)).type == pafs.FileType.File)
-
-    def list(self, folder: str) -> list[str]:
-        """List a folder, leaving out temporary files."""
-        selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
-        names = (info.base_name for info in self._fs.get_file_info(selector))
-        return sorted(name for name in names if not name.startswith("."))
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete files."""
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                self._fs.delete_file(self._path(name))
-
-    def sync(self, names: Iterable[str]) -> None:
-        """Nothing to do: what such a store has taken, it keeps."""
-
-    def keep(self, folders: Iterable[str]) -> None:
-        """Nothing to do: such a store keeps its folders, if it has any."""
-
-    def sweep(self, folder: str) -> None:
-        """Leave temporary files alone: another writer's cannot be told from a killed one's."""
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False

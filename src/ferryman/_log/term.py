@@ -65,10 +65,11 @@ class Term:
     def parse(cls, raw: Mapping[str, Any]) -> Term:
         """Read a term back from JSON."""
         redo = raw.get("redo")
-        texts = [str(raw[name]) for name in ("run", "job", "host")]
         return cls(
             int(raw["number"]),
-            *texts,
+            str(raw["run"]),
+            str(raw["job"]),
+            str(raw["host"]),
             int(raw["pid"]),
             int(raw["time_ms"]),
             _texts(raw["reading"]),

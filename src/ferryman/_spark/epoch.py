@@ -11,10 +11,11 @@ The steps of an epoch, in this order; a kill between any two loses nothing and r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ from pyspark.sql import DataFrame
 
 from ferryman._log.agreement import read_offsets
 from ferryman._log.checkpoint import Checkpoint
-from ferryman._model.errors import PinningLost
+from ferryman._log.term import Term, check_term
+from ferryman._model.errors import FerrymanError, PinningLost, SinkMissing
 from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
@@ -31,6 +33,7 @@ from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.plan import EPOCH_CONF, Planner
 from ferryman._spark.reconfigure import Reconfigurer
+from ferryman._spark.sinks import SinkStart
 from ferryman._spark.stream import Output
 from ferryman._spark.task import Control
 from ferryman._testing.faults import reach
@@ -69,6 +72,7 @@ class EpochRunner:
         planner: Planner,
         outputs: Sequence[Output],
         *,
+        term: Term,
         fsync: bool,
         home: str | None,
         isolate: bool = False,
@@ -83,13 +87,15 @@ class EpochRunner:
         self._planner = planner
         self._outputs = outputs
         self._labels = _labels(outputs)
+        self.term = term
+        self._told = 0
         self._fsync = fsync
         self._home = home
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._prepared = False
         self._held: frozenset[int] = frozenset()
         self._intent = checkpoint.intent()
-        self.run_id = uuid.uuid4().hex
+        self.run_id = term.run
         self.changes = Reconfigurer(
             planner,
             checkpoint,
@@ -132,7 +138,11 @@ class EpochRunner:
         return self.latest.batch if self.latest else -1
 
     def close(self) -> None:
-        """Let go of what was held."""
+        """Let go of what was held, and say if the sinks know all."""
+        if self._told and self.latest is not None and self._told == self.latest.epoch:
+            with contextlib.suppress(FerrymanError, OSError):
+                check_term(self.checkpoint, self.term.number)
+                self.checkpoint.tell(self._told)
         self._reader.shutdown(wait=False)
         self.changes.release()
         self._planner.release()
@@ -158,10 +168,20 @@ class EpochRunner:
             self.checkpoint.create(self._card)
             self._card_written = True
 
-    def recommit(self) -> None:
+    def recommit(self, dropped: Collection[str] = ()) -> None:
         """Tell the sinks where the job stands, and again of its newest epoch: that may not have reached them."""
-        for output in self._outputs:
-            output.sink.begin(self._card.id, self.latest.epoch if self.latest else 0)
+        epoch, written = (self.latest.epoch, self.latest.sinks) if self.latest else (0, {})
+        lost = [label for label, one in written.items() if one.get("told") and label not in {*self._labels, *dropped}]
+        if lost and self.checkpoint.told() != epoch:
+            where = written[lost[0]].get("path", "")
+            raise SinkMissing(
+                f"epoch {epoch} is committed, and the sink {lost[0]!r} ({where}) was not told of it before the job "
+                "ended; but this start has no such output, so those rows would never be seen. Start the job once with "
+                f"that sink; or pass dropped_sinks=[{lost[0]!r}] if its rows are not wanted any more."
+            )
+        for label, output in zip(self._labels, self._outputs, strict=True):
+            known = written.get(label, {})
+            output.sink.begin(SinkStart(epoch, self.term.number, self._fsync, known.get("written", {})))
         if self.latest is not None:
             self._tell_sinks(self.latest)
 
@@ -202,8 +222,9 @@ class EpochRunner:
             controls = self._controls(epoch, time_ms)
             frames = [self._planner.build(one.stream, source, controls, combine, made) for one in self._outputs]
             reach("before-sink")
+            check_term(self.checkpoint, self.term.number)
             for label, output, frame in zip(self._labels, self._outputs, frames, strict=True):
-                written[label] = self._write(output, frame, epoch)
+                written[label] = self._write(label, output, frame, epoch, silent=silent)
             reach("after-sink")
         finally:
             for frame in made.values():
@@ -229,8 +250,10 @@ class EpochRunner:
             self._watermarks(receipts),
             self._covered(offsets),
             waiting,
+            self.term.number,
         )
         reach("before-manifest")
+        check_term(self.checkpoint, self.term.number)
         self._keep_card()
         self.checkpoint.commit(manifest)
         committed_ms = time.time_ns() // 1_000_000
@@ -274,12 +297,15 @@ class EpochRunner:
         names = {node.stream.spec.name: node for node in self._planner.nodes.values()}
         return [node for node in names.values() if not _operators_above(node.stream.parent)][:1]
 
-    def _write(self, output: Output, frame: DataFrame, epoch: int) -> dict[str, Any]:
-        if output.sink.whole:
-            return output.sink.write(frame, epoch)
-        # This sink may look twice, or only at some rows: compute all of them once, in our own layout.
-        frame.persist().write.format("noop").mode("overwrite").save()
-        return output.sink.write(frame, epoch)
+    def _write(self, label: str, output: Output, frame: DataFrame, epoch: int, *, silent: bool) -> dict[str, Any]:
+        """Have a sink write an epoch; give what the manifest keeps of it."""
+        if not output.sink.whole:
+            # This sink may look twice, or only at some rows: compute all of them once, in our own layout.
+            frame.persist().write.format("noop").mode("overwrite").save()
+            if silent and frame.isEmpty():
+                return dict(self.latest.sinks.get(label, {})) if self.latest else {}
+        written = output.sink.write(frame, epoch)
+        return {"told": output.sink.told, "path": written.get("path", ""), "written": written}
 
     def _controls(self, epoch: int, time_ms: int) -> dict[str, Control]:
         watermarks = self.latest.watermarks if self.latest else Watermarks()
@@ -405,8 +431,10 @@ class EpochRunner:
 
     def _tell_sinks(self, manifest: Manifest) -> None:
         for label, output in zip(self._labels, self._outputs, strict=True):
-            if label in manifest.sinks:
-                output.sink.commit(manifest.epoch, manifest.sinks[label])
+            known = manifest.sinks.get(label)
+            if known:
+                output.sink.commit(manifest.epoch, known["written"])
+        self._told = manifest.epoch
 
     def _covered(self, offsets: Future[tuple[Any, ...]] | None) -> tuple[Any, ...]:
         """Give the source offsets an epoch ends with; a silent one ends where the one before did."""
@@ -426,10 +454,12 @@ def routing_for(latest: Manifest | None, groups: int, instances: int) -> Routing
 
 def _labels(outputs: Sequence[Output]) -> list[str]:
     """Name the outputs in the manifests: by what they are, so that a changed order of outputs does no harm."""
+    seen: Counter[str] = Counter()
     labels: list[str] = []
     for output in outputs:
         label = output.sink.label
-        labels.append(f"{label}#{labels.count(label) + 1}" if label in labels else label)
+        seen[label] += 1
+        labels.append(label if seen[label] == 1 else f"{label}#{seen[label]}")
     return labels
 
 

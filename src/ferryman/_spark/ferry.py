@@ -14,15 +14,17 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ferryman._log.agreement import check_agreement
+from ferryman._log.agreement import check_agreement, pending_batch
 from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of
 from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
+from ferryman._log.term import Redo, Term, newest_term, take_term
 from ferryman._model.errors import (
     ForeignCheckpoint,
     InvalidConfiguration,
     OperatorsChanged,
+    UnfencedStorage,
     UnknownOption,
 )
 from ferryman._model.records import GROUPS, JobCard
@@ -35,6 +37,7 @@ from ferryman._spark.epoch import EpochRunner, routing_for
 from ferryman._spark.interval import seconds
 from ferryman._spark.job import Job, as_ferryman
 from ferryman._spark.plan import Bytes, Planner
+from ferryman._spark.reading import reading_of
 from ferryman._spark.stream import Operated, Output, Source, Stream
 from ferryman._spark.watermarks import name_watermarks
 from ferryman._state import kernels
@@ -76,6 +79,9 @@ class Ferry:
         lost executor then find it there. 0, the default, keeps none. On a single host it does nothing.
     sites
         The sites that hosts belong to, each a `ferryman.Site`: key groups stay in theirs while the load is even enough.
+    single_driver
+        Your word that no second driver is ever started on this checkpoint while one is alive. Only needed on storage
+        that cannot tell two of them apart, where a job does not start without it (docs/guarantees.md).
 
     Examples
     --------
@@ -99,6 +105,7 @@ class Ferry:
         tls: str | os.PathLike[str] | None = None,
         replicas: int = 0,
         sites: Iterable[Site] = (),
+        single_driver: bool = False,
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
@@ -132,8 +139,9 @@ class Ferry:
         # Whatever can be gone through only once is, here.
         sites = tuple(sites) if isinstance(sites, Iterable) and not isinstance(sites, str) else sites
         faults += site_faults(sites)
-        if not isinstance(fsync, bool):
-            faults.append(f"fsync={fsync!r}: give True or False")
+        for option, value in (("fsync", fsync), ("single_driver", single_driver)):
+            if not isinstance(value, bool):
+                faults.append(f"{option}={value!r}: give True or False")
         if faults:
             raise InvalidConfiguration.of(faults)
         self.spark = spark
@@ -148,6 +156,7 @@ class Ferry:
         self._tls = None if tls is None else os.fspath(tls)
         self._replicas = replicas
         self._sites = tuple(sites)
+        self._single_driver = single_driver
 
     def stream(self, frame: DataFrame) -> Stream:
         """Begin with any streaming DataFrame."""
@@ -159,6 +168,7 @@ class Ferry:
         *outputs: Output,
         instances: int | None = None,
         trigger: dict[str, Any] | None = None,
+        dropped_sinks: Iterable[str] = (),
         **unknown: Any,
     ) -> Job:
         """Start a job that feeds the given outputs; all its operators commit together.
@@ -175,6 +185,8 @@ class Ferry:
         trigger
             As for Spark's `DataStreamWriter.trigger`, for example {"processingTime": "1 second"} or
             {"availableNow": True}; epochs follow each other at once if left out.
+        dropped_sinks
+            Sinks, by what the error calls them, whose rows of the last epoch are not wanted any more.
         """
         _refuse(unknown, Ferry.start, "start")
         faults = _start_faults(name, outputs, instances, trigger)
@@ -187,6 +199,13 @@ class Ferry:
         advice.advise(self.spark)
         kernels.warm()
         place = directory(self._checkpoint, fsync=self._fsync)
+        if not (self._single_driver or place.fences()):
+            raise UnfencedStorage(
+                f"{place.uri}: this storage does not create a file only where there is none, or Ferryman has no way to "
+                "ask it to (for s3://, gs:// and abfs:// that takes `pip install ferryman[objects]`). Two drivers on "
+                "it could commit the same epoch. Use other storage; or pass Ferry(..., single_driver=True) as your "
+                "word that there is never more than one."
+            )
         lock = CheckpointLock(place, name)
         background = runner = None
         try:
@@ -196,9 +215,14 @@ class Ferry:
                     f"a query called {name!r} already runs in this session. Stop it, or give this job another name."
                 )
             card, parallel = self._card(checkpoint, name, operators, instances)
+            check_agreement(checkpoint, checkpoint.latest())
+            above = max(output.sink.claim(card.id) for output in outputs)
+            _refuse_twice(outputs)
+            term = self._term(checkpoint, name, above)
+            # Again: until its term was over, the run before may have gone on.
             latest = checkpoint.latest()
             check_agreement(checkpoint, latest)
-            for folder in ("manifests", "deltas", "snapshots", "held", ""):
+            for folder in ("manifests", "deltas", "snapshots", "held", "terms", ""):
                 place.sweep(folder)
             planner = Planner(
                 self.spark,
@@ -217,6 +241,7 @@ class Ferry:
                 card,
                 planner,
                 outputs,
+                term=term,
                 fsync=self._fsync,
                 home=self._home,
                 isolate=self._isolate,
@@ -235,6 +260,7 @@ class Ferry:
                 home_base=self._home,
                 idle_s=self._idle_s,
                 trigger=trigger or {},
+                dropped_sinks=tuple(dropped_sinks),
             )
         except BaseException as error:
             if background is not None:
@@ -245,6 +271,16 @@ class Ferry:
             if isinstance(error, PySparkException):
                 raise as_ferryman(error, name) from error
             raise
+
+    def _term(self, checkpoint: Checkpoint, name: str, above: int) -> Term:
+        """Begin this run: the one before may not write from here on. What it has begun is read as it did."""
+        before, pending = newest_term(checkpoint), pending_batch(checkpoint)
+        redo = None
+        if before is not None and pending is not None:
+            known = before.redo is not None and before.redo.batch == pending
+            redo = before.redo if known else Redo(pending, before.reading)
+        reading = reading_of(self.spark)
+        return take_term(checkpoint, uuid.uuid4().hex, name, above=above, reading=reading, redo=redo)
 
     def _card(
         self, checkpoint: Checkpoint, name: str, operators: dict[str, Operated], instances: int | None
@@ -325,6 +361,17 @@ def _start_faults(name: object, outputs: tuple[object, ...], instances: object, 
     if trigger is not None and not (isinstance(trigger, dict) and len(trigger) <= 1 and set(trigger) <= set(known)):
         faults.append(f'trigger={trigger!r}: give one of {", ".join(known)}, for example {{"availableNow": True}}')
     return faults
+
+
+def _refuse_twice(outputs: tuple[Output, ...]) -> None:
+    """Refuse two outputs that go to one place: each would take the other's rows for its own."""
+    places = Counter(output.sink.label for output in outputs if output.sink.told)
+    for output in outputs:
+        if places[output.sink.label] > 1:
+            raise InvalidConfiguration(
+                f"two outputs go to one place ({getattr(output.sink, 'path', output.sink.label)}). Give each a "
+                "directory of its own."
+            )
 
 
 def _refuse(unknown: dict[str, Any], function: Any, label: str) -> None:

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ferryman._log.agreement import batch_time
+from ferryman._log.agreement import batch_time, pending_batch
 from ferryman._log.lock import CheckpointLock
 from ferryman._model.errors import (
     CheckpointUnwritable,
@@ -30,6 +30,7 @@ from ferryman._spark.changing import Changing
 from ferryman._spark.controlled import Controlled
 from ferryman._spark.epoch import EpochProgress, EpochRunner
 from ferryman._spark.home import home
+from ferryman._spark.reading import read_as, reading_as
 from ferryman._spark.state import StateView
 from ferryman._spark.stream import Source
 
@@ -63,6 +64,7 @@ class Job(Changing):
         home_base: str | None,
         idle_s: float | None,
         trigger: dict[str, Any],
+        dropped_sinks: Collection[str] = (),
     ) -> None:
         self.name = name
         self._spark = spark
@@ -86,7 +88,8 @@ class Job(Changing):
         # Not the condition: whoever wakes the clock may hold a lock that a user's condition waits for.
         self._nudge = threading.Event()
         runner.changes.wake = self._nudge.set
-        self._query = self._begin(trigger)
+        self._redo = runner.term.redo
+        self._query = self._begin(trigger, dropped_sinks)
         self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
         if not self._once:
             self._clock.start()
@@ -96,14 +99,15 @@ class Job(Changing):
 
     # -- starting --------------------------------------------------------------------------------
 
-    def _begin(self, trigger: dict[str, Any]) -> StreamingQuery:
-        self._runner.recommit()
+    def _begin(self, trigger: dict[str, Any], dropped_sinks: Collection[str]) -> StreamingQuery:
+        self._runner.recommit(dropped_sinks)
         intent = self._runner.checkpoint.intent()
         if intent is not None and intent.silent and intent.epoch == self._runner.next:
             # A silent epoch was under way when the driver died: it comes first, just as it was begun.
             self._silent_epoch(intent.time_ms)
         spark_side = f"{self._runner.checkpoint.directory.spark_uri}/spark"
-        self._pending = self._pending_batch()
+        # No silent epoch may come before a micro-batch that Spark will begin by doing again.
+        self._pending = pending_batch(self._runner.checkpoint) is not None
         writer = self._source.frame.writeStream.foreachBatch(self._batch).queryName(self.name)
         if trigger:
             try:
@@ -113,16 +117,8 @@ class Job(Changing):
                     f"trigger={trigger!r}: Spark does not take it ({error}). Write it as for DataStreamWriter.trigger, "
                     'for example {"processingTime": "1 second"} or {"availableNow": True}.'
                 ) from error
-        return writer.option("checkpointLocation", spark_side).start()
-
-    def _pending_batch(self) -> bool:
-        """Tell whether Spark will begin by redoing a micro-batch; no silent epoch may come before it."""
-        listed = self._runner.checkpoint.directory.list
-        begun, done = (
-            max((int(name) for name in listed(f"spark/{side}") if name.isdigit()), default=-1)
-            for side in ("offsets", "commits")
-        )
-        return begun > done
+        with reading_as(self._spark, self._redo.reading if self._redo else None):
+            return writer.option("checkpointLocation", spark_side).start()
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -135,6 +131,10 @@ class Job(Changing):
                 # Spark's own time of the batch: an epoch that is redone must be redone at the same time.
                 began = batch_time(self._runner.checkpoint, batch) or _now_ms()
                 self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=began))
+            if self._redo is not None and batch >= self._redo.batch:
+                # What was left behind is done, as it was begun: from now on Spark reads as this run does.
+                read_as(frame.sparkSession.conf, self._runner.term.reading)
+                self._redo = None
 
     def _silent_epoch(self, time_ms: int) -> None:
         empty = self._silent_session.createDataFrame([], self._source.schema)

@@ -1,4 +1,4 @@
-"""Where an epoch's rows go. A sink is idempotent by epoch: writing epoch E again replaces epoch E.
+"""Where an epoch's rows go. A sink is idempotent by epoch: only one attempt at an epoch is ever committed.
 
 A sink writes before the manifest and is told afterwards that the epoch is committed. What it returns
 from `write` stands in the manifest, so after a crash `commit` can be said again from there.
@@ -6,61 +6,104 @@ from `write` stands in the manifest, so after a crash `commit` can be said again
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame
 
-from ferryman._log.directory import Directory, directory
-from ferryman._model.errors import ForeignCheckpoint
+from ferryman._spark.parquet_sink import ParquetSink, read_parquet
 
-OWNER = "_ferryman/owner.json"
+__all__ = ["Sink", "SinkStart", "console", "foreach", "memory", "none", "parquet", "read_parquet"]
+
+
+@dataclass(frozen=True)
+class SinkStart:
+    """What a sink learns when a run of its job begins.
+
+    Attributes
+    ----------
+    epoch
+        The epoch that the job has committed last; 0: none.
+    term
+        The run's number, greater than that of any run before. What a sink keeps of a run with a greater one must not
+        be touched: this run has been taken over.
+    fsync
+        Whether what is written has to survive a power cut.
+    written
+        What this sink returned from `write` in the last committed epoch; empty if it was not there.
+    """
+
+    epoch: int
+    term: int
+    fsync: bool = False
+    written: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Sink(Protocol):
     """Take the rows of an epoch.
 
-    `label` names the sink in the manifests. `whole` tells that `write` runs exactly one action over all
-    rows, so that the engine need not keep them; a sink that may look at the rows twice, or only at some,
-    gets rows that are already computed.
+    Attributes
+    ----------
+    whole
+        Whether `write` runs exactly one action over all rows, so that the engine need not keep them; a sink that may
+        look at the rows twice, or only at some, gets rows that are already computed.
+    label
+        What the sink is called in the manifests, from `claim` on. It is the sink's own and stays, however its place
+        is written or wherever that is moved to; the next run finds by it what it has to say again.
+    told
+        Whether rows are only shown when the sink is told that their epoch is committed. If so, a job that ended
+        before that does not start without the sink.
     """
 
     whole: bool
     label: str
+    told: bool
 
-    def begin(self, job_id: str, epoch: int) -> None:
-        """Learn that a job begins or goes on, and which epoch it has committed last (0: none)."""
+    def claim(self, job_id: str) -> int:
+        """Learn whose rows come, and refuse to mix them with another's; give the greatest term known here, or 0."""
+
+    def begin(self, start: SinkStart) -> None:
+        """Learn that a run begins, and where its job stands."""
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Write the rows of an epoch; return what `commit` will need."""
 
     def commit(self, epoch: int, written: dict[str, Any]) -> None:
-        """Learn that the epoch is committed; may be said more than once."""
+        """Learn that the epoch is committed; may be said more than once, by several runs."""
 
 
-class NoSink:
+class _Simple:
+    """What sinks have in common that keep nothing outside the driver."""
+
+    told = False
+
+    def claim(self, job_id: str) -> int:
+        """Know of no run."""
+        return 0
+
+    def begin(self, start: SinkStart) -> None:
+        """Nothing to do."""
+
+    def commit(self, epoch: int, written: dict[str, Any]) -> None:
+        """Nothing to do."""
+
+
+class NoSink(_Simple):
     """Run the operators and drop their output."""
 
     whole = True
     label = "none"
-
-    def begin(self, job_id: str, epoch: int) -> None:
-        """Nothing to do."""
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Compute the rows."""
         rows.write.format("noop").mode("overwrite").save()
         return {}
 
-    def commit(self, epoch: int, written: dict[str, Any]) -> None:
-        """Nothing to do."""
 
-
-class MemorySink:
+class MemorySink(_Simple):
     """Keep the rows of committed epochs in the driver's memory, for trying things out.
 
     Examples
@@ -72,9 +115,6 @@ class MemorySink:
 
     whole = True
     label = "memory"
-
-    def begin(self, job_id: str, epoch: int) -> None:
-        """Nothing to do."""
 
     def __init__(self) -> None:
         self._written: dict[int, pa.Table] = {}
@@ -95,14 +135,11 @@ class MemorySink:
         return [row for epoch in sorted(self._committed) for row in self._committed[epoch].to_pylist()]
 
 
-class ConsoleSink:
+class ConsoleSink(_Simple):
     """Print each epoch's rows."""
 
     whole = False
     label = "console"
-
-    def begin(self, job_id: str, epoch: int) -> None:
-        """Nothing to do."""
 
     def __init__(self, rows: int = 20) -> None:
         self._limit = rows
@@ -116,95 +153,35 @@ class ConsoleSink:
                 print("  " + ", ".join(f"{name}={value}" for name, value in row.items()))
         return {}
 
-    def commit(self, epoch: int, written: dict[str, Any]) -> None:
-        """Nothing to do."""
 
+class FunctionSink(_Simple):
+    """Call a function with an epoch's rows and a number, as Spark's foreachBatch does.
 
-class FunctionSink:
-    """Call a function with the rows and the epoch, as Spark's foreachBatch does.
-
-    The function must be idempotent by epoch: after a crash it may be called again with the same epoch
-    and the same rows. A silent epoch calls it with no rows.
+    The numbers count the calls from 0. After a crash the function may be called again with the same number and the
+    same rows, so it must be idempotent by it; once the epoch is committed the number does not come again. An epoch
+    that came because no data did, and has no rows, does not call it.
     """
 
     whole = False
     label = "foreach"
 
-    def begin(self, job_id: str, epoch: int) -> None:
-        """Nothing to do."""
-
     def __init__(self, function: Callable[[DataFrame, int], object]) -> None:
         self._function = function
+        self._next = 0
+
+    def begin(self, start: SinkStart) -> None:
+        """Go on counting where the last committed call was."""
+        self._next = int(start.written["number"]) + 1 if start.written else 0
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Call the function."""
-        self._function(rows, epoch)
-        return {}
+        self._function(rows, self._next)
+        return {"number": self._next}
 
     def commit(self, epoch: int, written: dict[str, Any]) -> None:
-        """Nothing to do: the function has no second step."""
-
-
-class ParquetSink:
-    """Write Parquet files, exactly once: only the files of committed epochs are ever listed.
-
-    An epoch's files are written to `epoch=<number>/` and appear in `_ferryman/<number>.json` after the
-    epoch's manifest. `read` gives the rows of those epochs and no others.
-    """
-
-    whole = True
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path).rstrip("/")
-        self.label = f"parquet:{self.path}"
-        self._directory = directory(self.path)
-
-    def begin(self, job_id: str, epoch: int) -> None:
-        """Refuse the output of another checkpoint; forget epochs that a restored checkpoint no longer has."""
-        try:
-            owner = json.loads(self._directory.read(OWNER).to_pybytes())["job"]
-        except FileNotFoundError:
-            owner = job_id
-            self._directory.write(OWNER, json.dumps({"job": job_id}).encode())
-        if owner != job_id:
-            raise ForeignCheckpoint(
-                f"{self.path} holds the output of a job with another checkpoint; its epochs would be mixed with those "
-                "of this job. Write to another directory, or remove that one."
-            )
-        later = [name for name in _lists(self._directory) if int(name[:-5]) > epoch]
-        self._directory.delete(f"_ferryman/{name}" for name in later)
-
-    def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
-        """Write the epoch's files, in place of those of an attempt that was not committed."""
-        folder = f"epoch={epoch:012d}"
-        rows.write.mode("overwrite").parquet(f"{self._directory.spark_uri}/{folder}")
-        files = [f"{folder}/{name}" for name in self._directory.list(folder) if name.endswith(".parquet")]
-        return {"files": files, "schema": rows.schema.json()}
-
-    def commit(self, epoch: int, written: dict[str, Any]) -> None:
-        """List the epoch's files."""
-        self._directory.write(f"_ferryman/{epoch:012d}.json", json.dumps(written).encode())
-
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Read the rows of all committed epochs as a DataFrame."""
-        return read_parquet(spark, self.path)
-
-
-def _lists(place: Directory) -> list[str]:
-    return [name for name in place.list("_ferryman") if name[:-5].isdigit()]
-
-
-def read_parquet(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
-    """Read what a Parquet sink wrote: the rows of committed epochs, and no others."""
-    place = directory(os.fspath(path).rstrip("/"))
-    lists = [json.loads(place.read(f"_ferryman/{name}").to_pybytes()) for name in _lists(place)]
-    if not lists:
-        raise ForeignCheckpoint(
-            f"{path} holds no committed epoch of a Ferryman Parquet sink. Check the path, or wait for the first epoch."
-        )
-    schema = StructType.fromJson(json.loads(lists[-1]["schema"]))
-    files = [f"{place.spark_uri}/{name}" for one in lists for name in one["files"]]
-    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+        """Count the call."""
+        if written:
+            self._next = int(written["number"]) + 1
 
 
 def parquet(path: str | os.PathLike[str]) -> ParquetSink:
@@ -213,7 +190,7 @@ def parquet(path: str | os.PathLike[str]) -> ParquetSink:
 
 
 def foreach(function: Callable[[DataFrame, int], object]) -> FunctionSink:
-    """Call a function with each epoch's rows and number; it must be idempotent by epoch."""
+    """Call a function with each epoch's rows and a number that counts from 0; it must be idempotent by the number."""
     return FunctionSink(function)
 
 

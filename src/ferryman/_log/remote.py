@@ -1,0 +1,161 @@
+"""Reach a checkpoint directory on S3, GCS, Azure, HDFS: any filesystem that pyarrow.fs knows.
+
+`pyarrow.fs` has no way to create a file only where there is none, and the commit of an epoch rests on that. Object
+stores have one of their own, a conditional put, which `obstore` reaches (the `objects` extra). Where there is none,
+two drivers cannot be kept apart, and `fences` says so. Calls pyarrow and obstore.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from ferryman._log.directory import named
+from ferryman._log.disk import Data
+from ferryman._model.errors import InvalidConfiguration
+
+# The stores that create a file only where there is none, if they are asked to.
+_CONDITIONAL = ("s3", "gs", "gcs", "az", "abfs", "abfss")
+# What a URI of pyarrow's says of a server of S3's protocol, as obstore calls it.
+_S3_OPTIONS = {"access_key": "access_key_id", "secret_key": "secret_access_key", "region": "region"}
+
+
+class RemoteDirectory:
+    """A directory on any filesystem that pyarrow.fs reaches: S3, GCS, Azure, HDFS."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri.rstrip("/")
+        self.spark_uri = self.uri
+        try:
+            self._fs, root = pafs.FileSystem.from_uri(self.uri)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidConfiguration(
+                f"{uri!r} is neither a path nor a URI that pyarrow reaches ({error}). Use a path, or a URI such as "
+                "s3://bucket/folder; write ./ before a path with a colon in it."
+            ) from error
+        self._root = root.rstrip("/")
+        self._conditional: Any = None
+
+    def fences(self) -> bool:
+        """Try whether the store creates a file only where there is none; some take the condition and ignore it."""
+        if not self._conditionally():
+            return False
+        probe = f"terms/.probe-{uuid.uuid4().hex[:12]}"
+        try:
+            return self._create(probe, b"first") and not self._create(probe, b"second")
+        finally:
+            self.delete([probe])
+
+    def _conditionally(self) -> bool:
+        return urlsplit(self.uri).scheme in _CONDITIONAL and importlib.util.find_spec("obstore") is not None
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def read(self, name: str) -> pa.Buffer:
+        """Read a whole file."""
+        with self.open(name) as file:
+            return file.read_buffer()
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file."""
+        return self._fs.open_input_file(self._path(name))
+
+    def write(self, name: str, data: Data) -> None:
+        """Write a file: on an object store it appears when it is whole, elsewhere it is written aside and moved."""
+        with named(self.uri):
+            path = self._path(name)
+            folder, _, base = path.rpartition("/")
+            self._fs.create_dir(folder, recursive=True)
+            temporary = f"{folder}/.{base}.{uuid.uuid4().hex[:12]}"
+            with self._fs.open_output_stream(temporary) as out:
+                out.write(data)
+            self._fs.move(temporary, path)
+
+    def write_new(self, name: str, data: Data) -> bool:
+        """Create a file where there is none; without a conditional put that is to look first, and then to write."""
+        if self._conditionally():
+            return self._create(name, bytes(data))
+        if self.exists(name):
+            return False
+        self.write(name, data)
+        return True
+
+    def _create(self, name: str, data: bytes) -> bool:
+        """Put a file on the condition that there is none; tell whether it is ours."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        if self._conditional is None:
+            self._conditional = _store(self.uri)
+        with named(self.uri):
+            try:
+                obstore.put(self._conditional, name, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                # A put whose reply was lost is sent again, and then meets itself.
+                return bool(self.read(name).to_pybytes() == data)
+        return True
+
+    def exists(self, name: str) -> bool:
+        """Tell whether a file is there."""
+        return bool(self._fs.get_file_info(self._path(name)).type == pafs.FileType.File)
+
+    def list(self, folder: str) -> list[str]:
+        """List a folder, leaving out temporary files."""
+        selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
+        names = (info.base_name for info in self._fs.get_file_info(selector))
+        return sorted(name for name in names if not name.startswith("."))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files."""
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.delete_file(self._path(name))
+
+    def move(self, moves: Mapping[str, str]) -> None:
+        """Move files: on an object store, a copy that it makes itself."""
+        with named(self.uri):
+            for name, target in moves.items():
+                try:
+                    self._fs.move(self._path(name), self._path(target))
+                except FileNotFoundError:
+                    if not self.exists(target):
+                        raise
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder with all that is in it."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.delete_dir(self._path(folder))
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Nothing to do: these stores keep what they have taken."""
+
+    def keep(self, folders: Iterable[str]) -> None:
+        """Nothing to do: these stores keep what they have taken."""
+
+    def sweep(self, folder: str) -> None:
+        """Leave temporary files alone: another writer's cannot be told from a killed one's."""
+
+
+def _store(uri: str) -> Any:
+    """Open an object store at the URI that pyarrow was given."""
+    import obstore.store
+
+    parts = urlsplit(uri)
+    options = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    config = {known: options[name] for name, known in _S3_OPTIONS.items() if name in options}
+    client = {}
+    if "endpoint_override" in options:
+        scheme = options.get("scheme", "https")
+        config["endpoint"] = f"{scheme}://{options['endpoint_override']}"
+        client = {"allow_http": scheme == "http"}
+    plain = parts._replace(query="").geturl()
+    arguments: dict[str, Any] = {"config": config, "client_options": client}
+    return obstore.store.from_url(plain, **{name: value for name, value in arguments.items() if value})
