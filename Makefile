@@ -9,7 +9,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
-EXTRAS := dev,sketches,rocksdb,chart,bench
+EXTRAS := dev,sketches,rocksdb,objects,chart,bench
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test install lint bench lock clean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -16,6 +17,7 @@ import pytest
 from written_log import WrittenLog
 
 from ferryman._log.directory import Directory, LocalDirectory, directory
+from ferryman._log.disk import Disk
 from ferryman._log.lock import CheckpointLock
 from ferryman._log.remote import RemoteDirectory
 from ferryman._log.snapshot import write_snapshot
@@ -276,3 +278,32 @@ def test_a_file_in_the_place_of_a_folder_is_unwritable(tmp_path: Path) -> None:
 
     with pytest.raises(CheckpointUnwritable, match="File exists"):
         LocalDirectory(tmp_path).write("deltas/one", b"x")
+
+
+@pytest.mark.parametrize("error", [FileExistsError(errno.EEXIST, "sent again"), OSError(errno.EIO, "no reply")])
+def test_a_link_that_was_made_and_whose_reply_was_lost_is_ones_own(tmp_path: Path, error: OSError) -> None:
+    class Mounted(Disk):
+        def link(self, path: str, name: str) -> None:
+            super().link(path, name)
+            raise error
+
+    place = LocalDirectory(tmp_path, disk=Mounted())
+
+    assert place.write_new("manifests/1.json", b"mine")
+    assert bytes(place.read("manifests/1.json")) == b"mine"
+    if isinstance(error, FileExistsError):
+        assert not LocalDirectory(tmp_path).write_new("manifests/1.json", b"another's")
+
+
+def test_files_are_moved_once_however_often_it_is_said(place: Directory) -> None:
+    place.write("aside/one", b"1")
+
+    for _ in range(2):
+        place.move({"aside/one": "one"})
+
+    assert bytes(place.read("one")) == b"1"
+    assert place.list("aside") == []
+    with pytest.raises(FileNotFoundError, match="two"):
+        place.move({"aside/two": "two"})
+    place.remove("aside")
+    place.remove("aside")

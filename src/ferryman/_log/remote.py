@@ -8,11 +8,12 @@ two drivers cannot be kept apart, and `fences` says so. Calls pyarrow and obstor
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -23,8 +24,6 @@ from ferryman._model.errors import InvalidConfiguration
 
 # The stores that create a file only where there is none, if they are asked to.
 _CONDITIONAL = ("s3", "gs", "gcs", "az", "abfs", "abfss")
-# What a URI of pyarrow's says of a server of S3's protocol, as obstore calls it.
-_S3_OPTIONS = {"access_key": "access_key_id", "secret_key": "secret_access_key", "region": "region"}
 
 
 class RemoteDirectory:
@@ -91,7 +90,7 @@ class RemoteDirectory:
     def _create(self, name: str, data: bytes) -> bool:
         """Put a file on the condition that there is none; tell whether it is ours."""
         import obstore
-        from obstore.exceptions import AlreadyExistsError
+        from obstore.exceptions import AlreadyExistsError, BaseError
 
         if self._conditional is None:
             self._conditional = _store(self.uri)
@@ -101,6 +100,8 @@ class RemoteDirectory:
             except AlreadyExistsError:
                 # A put whose reply was lost is sent again, and then meets itself.
                 return bool(self.read(name).to_pybytes() == data)
+            except BaseError as error:
+                raise OSError(errno.EIO, str(error).splitlines()[0]) from error
         return True
 
     def exists(self, name: str) -> bool:
@@ -121,13 +122,16 @@ class RemoteDirectory:
 
     def move(self, moves: Mapping[str, str]) -> None:
         """Move files: on an object store, a copy that it makes itself."""
+        gone = []
         with named(self.uri):
             for name, target in moves.items():
                 try:
                     self._fs.move(self._path(name), self._path(target))
                 except FileNotFoundError:
                     if not self.exists(target):
-                        raise
+                        gone.append(name)
+        if gone:
+            raise FileNotFoundError(errno.ENOENT, "there is no such file, nor one of the name it was to get", gone[0])
 
     def remove(self, folder: str) -> None:
         """Delete a folder with all that is in it."""
@@ -150,8 +154,11 @@ def _store(uri: str) -> Any:
 
     parts = urlsplit(uri)
     options = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    config = {known: options[name] for name, known in _S3_OPTIONS.items() if name in options}
+    config = {"region": options["region"]} if "region" in options else {}
     client = {}
+    if parts.scheme == "s3" and parts.username:
+        config |= {"access_key_id": unquote(parts.username), "secret_access_key": unquote(parts.password or "")}
+        parts = parts._replace(netloc=parts.hostname or "")
     if "endpoint_override" in options:
         scheme = options.get("scheme", "https")
         config["endpoint"] = f"{scheme}://{options['endpoint_override']}"
