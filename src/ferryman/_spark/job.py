@@ -18,11 +18,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ferryman._log.agreement import batch_time, pending_batch
 from ferryman._log.lock import CheckpointLock
+from ferryman._log.term import check_term
 from ferryman._model.errors import (
     CheckpointUnwritable,
     FerrymanError,
     InvalidConfiguration,
     JobFailed,
+    Superseded,
     from_text,
 )
 from ferryman._spark.background import Background
@@ -324,9 +326,18 @@ class Job(Changing):
         if self._failure is None and not self._stopping:
             error = self._query_failure()
             if error is not None:
-                self._failure = self._unwritable(error) or as_ferryman(error, self.name)
+                self._failure = self._superseded(error) or self._unwritable(error) or as_ferryman(error, self.name)
         if self._failure is not None:
             raise self._failure
+
+    def _superseded(self, error: BaseException) -> Superseded | None:
+        """Tell whether a newer run has taken over: Spark may notice it first, as two write one log."""
+        try:
+            check_term(self._runner.checkpoint, self._runner.term.number)
+        except Superseded as taken:
+            taken.__cause__ = error
+            return taken
+        return None
 
     def _unwritable(self, error: BaseException) -> CheckpointUnwritable | None:
         """Tell whether a query that ended between two epochs, where Spark writes its log, could not write it."""

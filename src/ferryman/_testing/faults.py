@@ -1,7 +1,7 @@
 """Die at a named step, when a test asks for it.
 
 `FERRYMAN_FAULT=after-sink:3` kills the process with SIGKILL when it reaches `after-sink` for the third
-time. Without the variable, reaching a step costs two comparisons. A campaign that kills others than its own
+time, and `after-sink:3:stop` stops it there, as if it slept, until somebody sends it SIGCONT. Without the variable, reaching a step costs two comparisons. A campaign that kills others than its own
 process sets `watcher`, which is told of every step as it is reached.
 """
 
@@ -28,8 +28,8 @@ def reach(step: str) -> None:
     if not _asked:
         return
     global _seen
-    wanted, _, count = _asked.partition(":")
+    wanted, count, how, *_ = [*_asked.split(":"), "", ""]
     if step == wanted:
         _seen += 1
         if _seen == int(count or 1):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
