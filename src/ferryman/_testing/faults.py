@@ -1,8 +1,9 @@
 """Die at a named step, when a test asks for it.
 
 `FERRYMAN_FAULT=after-sink:3` kills the process with SIGKILL when it reaches `after-sink` for the third
-time, and `after-sink:3:stop` stops it there, as if it slept, until somebody sends it SIGCONT. Without the variable, reaching a step costs two comparisons. A campaign that kills others than its own
-process sets `watcher`, which is told of every step as it is reached.
+time; `after-sink:3:stop` stops it there, as if it slept, until somebody sends it SIGCONT. Without the variable,
+reaching a step costs two comparisons. A campaign that kills others than its own process sets `watcher`, which is
+told of every step as it is reached.
 """
 
 from __future__ import annotations
