@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import logging
 import os
 import uuid
 from collections import Counter
@@ -15,10 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman._log.agreement import check_agreement
-from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of
+from ferryman._log.checkpoint import FOLDERS, Checkpoint, card_of, evolution_of
 from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
+from ferryman._log.mend import mend_spark_log
 from ferryman._model.errors import (
     ForeignCheckpoint,
     InvalidConfiguration,
@@ -38,6 +40,8 @@ from ferryman._spark.plan import Bytes, Planner
 from ferryman._spark.stream import Operated, Output, Source, Stream
 from ferryman._spark.watermarks import name_watermarks
 from ferryman._state import kernels
+
+log = logging.getLogger("ferryman")
 
 
 class Ferry:
@@ -197,6 +201,9 @@ class Ferry:
                 )
             card, parallel = self._card(checkpoint, name, operators, instances)
             latest = checkpoint.latest()
+            place.keep(FOLDERS)
+            if mended := mend_spark_log(checkpoint, latest):
+                log.warning("Spark's log in %s was not whole and was mended: %s", place.uri, "; ".join(mended))
             check_agreement(checkpoint, latest)
             for folder in ("manifests", "deltas", "snapshots", "held", ""):
                 place.sweep(folder)
