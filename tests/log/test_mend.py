@@ -182,9 +182,11 @@ def test_checksums_beside_a_file_go_if_they_are_not_of_it(log: Checkpoint) -> No
     put(log, "spark/offsets/.2.crc", b"")
     put(log, "spark/offsets/.1.crc", b"of what is torn")
     put(log, "spark/offsets/1", b"")
+    put(log, "spark/offsets/.3.crc", b"of what is no longer there")
     mend_spark_log(log, log.latest())
 
     assert not [one for one in files(log) if one.endswith(".crc")]
+    assert sorted(one for one in files(log) if one.startswith("offsets")) == [f"offsets/{one}" for one in range(3)]
 
 
 def test_a_checkpoint_of_an_earlier_version_is_not_mended_and_goes_on(log: Checkpoint) -> None:

@@ -8,6 +8,7 @@ listings and two small files.
 from __future__ import annotations
 
 import json
+
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.spark_log import batches, file_counts, source_counts, text_of, torn, values_of
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta

@@ -66,7 +66,8 @@ class _Mender:
         """Write a file again that is gone, or of which a part is left; what is something else is not ours to judge."""
         found, whole = self._read(name), text.encode()
         if found == whole:
-            self._check_beside(name, whole)
+            if self._read(beside(name)) not in (None, _sums(whole)):
+                self._drop_sums(name)
         elif found is None or _left_of(found, whole):
             self._checkpoint.directory.delete([beside(name)])
             self._checkpoint.directory.write(name, whole)
@@ -78,18 +79,13 @@ class _Mender:
 
     def _drop_if_torn(self, name: str) -> bool:
         data = self._read(name)
-        if data is not None and torn(data):
+        if data is None:
+            return False
+        sums = self._read(beside(name))
+        if torn(data) or sums not in (None, _sums(data)):
             self._drop(name)
             return True
-        if data is not None:
-            self._check_beside(name, data)
         return False
-
-    def _check_beside(self, name: str, data: bytes) -> None:
-        """Take away the checksums beside a sound file, if it is they that are torn."""
-        sums = self._read(beside(name))
-        if sums is not None and sums != _sums(data):
-            self._drop_sums(name)
 
     def _drop_sums(self, name: str) -> None:
         self._checkpoint.directory.delete([beside(name)])
@@ -111,8 +107,6 @@ class _Mender:
             upto = covered.get(int(source), self._batch) if source.isdigit() else self._batch
             if source_number(name) > upto:
                 self._drop_if_torn(name)
-            elif (data := self._read(name)) is not None and not torn(data):
-                self._check_beside(name, data)
 
     def _drop_uncovered_offsets(self) -> None:
         sources = len(self._latest.offsets) if self._latest else 0
