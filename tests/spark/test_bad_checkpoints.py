@@ -113,9 +113,9 @@ DAMAGE: list[tuple[str, str, Callable[[Path], None], type[Exception], list[str]]
     ("checkpoint", D3, flip, CorruptCheckpoint, ["deltas/000000000003-Trail", "altered bytes", RESTORE]),
     ("checkpoint", D3, remove, MissingDelta, ["deltas/000000000003-Trail.* is missing", RESTORE]),
     ("checkpoint", "manifests", remove, MissingDelta, ["micro-batch 2", "there is no manifest", WHOLE]),
-    ("checkpoint", "spark", remove, MissingDelta, ["spark/offsets/2 is missing", WHOLE]),
-    ("checkpoint", "spark/offsets/2", remove, MissingDelta, ["spark/offsets/2 is missing", WHOLE]),
-    ("checkpoint", "spark/offsets/2", truncate, CorruptCheckpoint, ["spark/offsets/2 .*truncated or altered", WHOLE]),
+    ("checkpoint", "spark", remove, MissingDelta, ["spark/sources/0/2 is missing", WHOLE]),
+    ("checkpoint", "spark/sources/0/2", empty, CorruptCheckpoint, ["spark/sources/0/2 .*truncated or altered", WHOLE]),
+    ("checkpoint", "spark/offsets/2", flip, CorruptCheckpoint, ["spark/offsets/2 .*truncated or altered", WHOLE]),
     ("folded", SNAPSHOT, truncate, CorruptCheckpoint, ["000000000002-Trail-.*parquet", "bytes instead of", RESTORE]),
     ("folded", SNAPSHOT, flip, CorruptCheckpoint, ["000000000002-Trail-.*parquet", "altered bytes", RESTORE]),
     ("folded", SNAPSHOT, remove, MissingDelta, ["000000000002-Trail-.*parquet is missing", RESTORE]),
@@ -150,6 +150,22 @@ def test_damage_is_named_and_once_it_is_restored_the_job_goes_on(ran, tmp_path, 
         shutil.copy(sound, damaged)
     assert job.log.epochs() == epochs
     assert_went_on(job)
+
+
+@pytest.mark.parametrize("damage", [remove, truncate, empty])
+def test_what_a_power_cut_leaves_of_sparks_log_is_mended_and_the_job_goes_on(ran, tmp_path, damage, caplog):
+    job = copied(ran, tmp_path)
+    query = (job.checkpoint / "spark/metadata").read_bytes()
+    for name in ("metadata", "offsets/1", "offsets/2", "commits/1", "commits/2"):
+        damage(job.checkpoint / "spark" / name)
+    # A batch that was begun and that no sink has seen.
+    (job.checkpoint / "spark/offsets/3").write_bytes(b"")
+    (job.checkpoint / "spark/sources/0/3").write_bytes(b"")
+
+    assert_went_on(job)
+
+    assert (job.checkpoint / "spark/metadata").read_bytes() == query
+    assert "spark/offsets/2 was written again" in caplog.text
 
 
 def test_a_manifest_in_the_place_of_another_is_noticed(ran, tmp_path):
@@ -200,11 +216,11 @@ def test_a_damaged_delta_is_noticed_by_a_home_that_is_only_one_epoch_behind(spar
 def test_altered_offsets_are_noticed_after_a_silent_epoch_too(spark, tmp_path):
     job = Readings(spark, tmp_path, epochs=1)
     running = job.start(job.stream(idle="50 milliseconds").key_by("key").process(Trail), trigger=None)
-    assert running.wait_for(lambda: any(one.silent for one in running.progress()), timeout=120)
+    assert running.wait_for(lambda: any(one.silent and one.batch == 0 for one in running.progress()), timeout=120)
     running.stop()
     offsets = job.checkpoint / "spark/offsets/0"
     sound = offsets.read_bytes()
-    truncate(offsets)
+    flip(offsets)
 
     with pytest.raises(CorruptCheckpoint, match=r"spark/offsets/0 .* is not what epoch \d+ was committed with"):
         job.run()

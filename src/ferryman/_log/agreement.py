@@ -8,9 +8,9 @@ listings and two small files.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.spark_log import batches, file_counts, source_counts, text_of, torn, values_of
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.records import Manifest
 
@@ -25,7 +25,7 @@ def check_agreement(checkpoint: Checkpoint, latest: Manifest | None) -> None:
     where = checkpoint.directory.uri
     epoch, batch = (latest.epoch, latest.batch) if latest else (0, -1)
     covered = f"the newest manifest is of epoch {epoch}" if latest else "there is no manifest"
-    begun, done = (_newest(checkpoint, side) for side in ("offsets", "commits"))
+    begun, done = (max(batches(checkpoint, side), default=-1) for side in ("offsets", "commits"))
     if done > batch:
         raise MissingDelta(
             f"manifests are missing in {where}: Spark has committed micro-batch {done}, but {covered}, which ends with "
@@ -42,37 +42,46 @@ def check_agreement(checkpoint: Checkpoint, latest: Manifest | None) -> None:
             f"spark/offsets/{batch} is missing in {where}: epoch {epoch} covers micro-batch {batch}, and Spark no "
             f"longer knows which rows that was. {_RESTORE}"
         )
-    if latest is not None and latest.offsets and latest.offsets != read_offsets(checkpoint, batch):
+    if latest is not None and not _same_offsets(checkpoint, latest):
         raise CorruptCheckpoint(
             f"spark/offsets/{batch} in {where} is not what epoch {epoch} was committed with: it is truncated or "
             f"altered, or of another run. {_RESTORE}"
         )
+    if latest is not None:
+        _check_sources(checkpoint, latest)
 
 
-def read_offsets(checkpoint: Checkpoint, batch: int) -> tuple[Any, ...]:
-    """Read the source offsets Spark wrote down for a micro-batch before it began; nothing if it cannot be read."""
-    try:
-        lines = checkpoint.directory.read(f"spark/offsets/{batch}").to_pybytes().decode().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return ()
-    return tuple(_json(line) for line in lines[2:])
+def _same_offsets(checkpoint: Checkpoint, latest: Manifest) -> bool:
+    """Tell whether Spark has the offsets that an epoch was committed with."""
+    found = text_of(checkpoint, f"spark/offsets/{latest.batch}")
+    if latest.batch in latest.spark.offsets:
+        return found == latest.spark.offsets[latest.batch]
+    return not latest.offsets or latest.offsets == values_of(found or "")
 
 
 def pending_batch(checkpoint: Checkpoint) -> int | None:
     """Give the micro-batch that Spark will begin by doing again; None where it has committed all it has begun."""
-    begun, done = (_newest(checkpoint, side) for side in ("offsets", "commits"))
+    begun, done = ((batches(checkpoint, side) or [-1])[0] for side in ("offsets", "commits"))
     return begun if begun > done else None
 
 
-def _newest(checkpoint: Checkpoint, side: str) -> int:
-    return max((int(name) for name in checkpoint.directory.list(f"spark/{side}") if name.isdigit()), default=-1)
-
-
-def _json(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return line
+def _check_sources(checkpoint: Checkpoint, latest: Manifest) -> None:
+    """Raise where a source of files has lost count of the files it has read: it would read them again."""
+    where = checkpoint.directory.uri
+    counts = source_counts(checkpoint)
+    for source, count in file_counts(latest.offsets).items():
+        names = [f"spark/sources/{source}/{count}{end}" for end in ("", ".compact")]
+        if count > counts.get(source, -1):
+            raise MissingDelta(
+                f"{names[0]} is missing in {where}: epoch {latest.epoch} has processed the files it lists, and the "
+                f"source would give them again. {_RESTORE}"
+            )
+        for name in names:
+            if checkpoint.directory.exists(name) and torn(checkpoint.directory.read(name).to_pybytes()):
+                raise CorruptCheckpoint(
+                    f"{name} in {where} is truncated or altered: epoch {latest.epoch} has processed the files it "
+                    f"lists, and the source would give them again. {_RESTORE}"
+                )
 
 
 def batch_time(checkpoint: Checkpoint, batch: int) -> int | None:

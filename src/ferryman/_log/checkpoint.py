@@ -43,6 +43,8 @@ from ferryman._state.keys import KeySchema
 CARD = "ferryman.json"
 INTENT = "intent.json"
 TOLD = "told.json"
+# Where a job writes: made and synced when it starts, so that whoever writes there first does not have to.
+FOLDERS = ("manifests", "deltas", "held", "snapshots", "terms")
 
 # What a checkpoint holds, Ferryman's or Spark's: a directory with any of these and no card is not a new one.
 _HELD = {"manifests", "deltas", "held", "snapshots", "terms", "spark", "offsets", "commits"}

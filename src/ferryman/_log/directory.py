@@ -116,6 +116,7 @@ class LocalDirectory:
         self._fsync = fsync
         self._disk = disk or this_disk()
         self._folders: set[str] = set()
+        self._above: set[Path] = set()
 
     def fences(self) -> bool:
         """Tell that a name is given once: `link` sees to it, on mounted disks too."""
@@ -245,19 +246,22 @@ class LocalDirectory:
         shutil.rmtree(self.root / folder, ignore_errors=True)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Sync files, then the folders they are in up to the root; nothing without `fsync`."""
+        """Sync files, then the folders they are in; those above, up to the root, once. Nothing without `fsync`."""
         if not self._fsync:
             return
-        folders = set()
+        folders: set[Path] = set()
+        above: set[Path] = set()
         with named(self.uri):
             for name in names:
                 path = self.root / name
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.sync(str(path))
-                folders |= {self.root / one for one in Path(name).parents}
-            for folder in sorted(folders, reverse=True):
-                with contextlib.suppress(FileNotFoundError):
-                    self._disk.sync(str(folder))
+                    folders.add(path.parent)
+                    above |= {self.root / one for one in Path(name).parents}
+            # A folder that is synced again has new names; one above it had all of its own the first time.
+            for folder in sorted(folders | (above - self._above), reverse=True):
+                self._disk.sync(str(folder))
+            self._above |= above
 
     def keep(self, folders: Iterable[str]) -> None:
         """Make folders and sync them and all that are above them; nothing without `fsync`."""

@@ -257,6 +257,38 @@ class Intent(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SparkLog:
+    """Keep what of Spark's own log an epoch rests on, so that it can be written again.
+
+    Attributes
+    ----------
+    offsets
+        The text of Spark's offsets files of the two newest micro-batches, by batch.
+    metadata
+        The text of the file with the query's id.
+
+    Examples
+    --------
+    >>> log = SparkLog({7: "v1"}, "{}")
+    >>> SparkLog.parse(log.json()) == log
+    True
+    """
+
+    offsets: Mapping[int, str] = field(default_factory=dict)
+    metadata: str = ""
+
+    def json(self) -> dict[str, Any]:
+        """Write it as JSON values."""
+        return {"offsets": {str(batch): text for batch, text in self.offsets.items()}, "metadata": self.metadata}
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> SparkLog:
+        """Read it back from JSON; an earlier version kept nothing."""
+        offsets = {int(batch): str(text) for batch, text in raw.get("offsets", {}).items()}
+        return cls(offsets, str(raw.get("metadata", "")))
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Commit one epoch: the one atomic record that says what belongs to it.
 
@@ -277,6 +309,7 @@ class Manifest:
     offsets: tuple[Any, ...] = ()
     held: Mapping[str, tuple[HeldRows, ...]] = field(default_factory=dict)
     term: int = 0
+    spark: SparkLog = SparkLog()
 
     def json(self) -> dict[str, Any]:
         """Write the manifest as JSON values."""
@@ -287,6 +320,7 @@ class Manifest:
         raw["operators"] = {name: asdict(record) for name, record in self.operators.items()}
         raw["tables"] = {name: [asdict(ref) for ref in refs] for name, refs in self.tables.items()}
         raw["watermarks"] = asdict(self.watermarks)
+        raw["spark"] = self.spark.json()
         return raw
 
     @classmethod
@@ -300,6 +334,7 @@ class Manifest:
         values["watermarks"] = Watermarks(**raw["watermarks"])
         held = raw.get("held", {})
         values["held"] = {name: tuple(HeldRows.parse(one) for one in ones) for name, ones in held.items()}
+        values["spark"] = SparkLog.parse(raw.get("spark", {}))
         return cls(**values)
 
 

@@ -22,11 +22,20 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from ferryman._log.agreement import read_offsets
 from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.spark_log import SparkLogKeeper, values_of
 from ferryman._log.term import Term, check_term
 from ferryman._model.errors import FerrymanError, PinningLost, SinkMissing
-from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._model.records import (
+    DeltaRef,
+    HeldRows,
+    JobCard,
+    Manifest,
+    OperatorRecord,
+    RoutingTable,
+    SparkLog,
+    Watermarks,
+)
 from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
 from ferryman._spark.broadcast import BroadcastTable
@@ -92,6 +101,7 @@ class EpochRunner:
         self._fsync = fsync
         self._home = home
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
+        self._spark_log = SparkLogKeeper(checkpoint, sync=fsync)
         self._prepared = False
         self._held: frozenset[int] = frozenset()
         self._intent = checkpoint.intent()
@@ -211,7 +221,7 @@ class EpochRunner:
             for name, value in EPOCH_CONF.items():
                 source.sparkSession.conf.set(name, value)
             self._prepared = not silent
-        offsets = None if silent else self._reader.submit(read_offsets, self.checkpoint, batch)
+        taken = None if silent else self._reader.submit(self._spark_log.take, batch, self.latest)
         self._planner.receipts.value = []
         self._planner.settle()
         combine = self._worth_combining()
@@ -221,6 +231,9 @@ class EpochRunner:
             refs = self._broadcast(epoch, source, made, time_ms)
             controls = self._controls(epoch, time_ms)
             frames = [self._planner.build(one.stream, source, controls, combine, made) for one in self._outputs]
+            if self._fsync and taken is not None:
+                # What a sink sees must be what is redone after a power cut.
+                taken.result()
             reach("before-sink")
             check_term(self.checkpoint, self.term.number)
             for label, output, frame in zip(self._labels, self._outputs, frames, strict=True):
@@ -238,6 +251,7 @@ class EpochRunner:
         records, tables, receipts = self._gather(epoch, combine)
         tables.update({name: () if ref is None else (ref,) for name, ref in refs.items()})
         waiting = self._waiting(receipts)
+        offsets, spark_log = self._covered(batch, taken)
         manifest = Manifest(
             epoch,
             batch,
@@ -248,9 +262,10 @@ class EpochRunner:
             tables,
             written,
             self._watermarks(receipts),
-            self._covered(offsets),
+            offsets,
             waiting,
-            self.term.number,
+            term=self.term.number,
+            spark=spark_log,
         )
         reach("before-manifest")
         check_term(self.checkpoint, self.term.number)
@@ -436,11 +451,12 @@ class EpochRunner:
                 output.sink.commit(manifest.epoch, known["written"])
         self._told = manifest.epoch
 
-    def _covered(self, offsets: Future[tuple[Any, ...]] | None) -> tuple[Any, ...]:
-        """Give the source offsets an epoch ends with; a silent one ends where the one before did."""
-        if offsets is not None:
-            return offsets.result()
-        return self.latest.offsets if self.latest else ()
+    def _covered(self, batch: int, taken: Future[SparkLog] | None) -> tuple[tuple[Any, ...], SparkLog]:
+        """Give the source offsets an epoch ends with and what Spark wrote of them; a silent one has those before it."""
+        if taken is not None:
+            log = taken.result()
+            return values_of(log.offsets.get(batch, "")), log
+        return (self.latest.offsets, self.latest.spark) if self.latest else ((), SparkLog())
 
 
 def routing_for(latest: Manifest | None, groups: int, instances: int) -> RoutingTable:

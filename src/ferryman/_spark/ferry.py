@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import logging
 import os
 import uuid
 from collections import Counter
@@ -15,10 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman._log.agreement import check_agreement, pending_batch
-from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of
+from ferryman._log.checkpoint import FOLDERS, Checkpoint, card_of, evolution_of
 from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
+from ferryman._log.mend import mend_spark_log
 from ferryman._log.term import Redo, Term, newest_term, take_term
 from ferryman._model.errors import (
     ForeignCheckpoint,
@@ -41,6 +43,8 @@ from ferryman._spark.reading import reading_of
 from ferryman._spark.stream import Operated, Output, Source, Stream
 from ferryman._spark.watermarks import name_watermarks
 from ferryman._state import kernels
+
+log = logging.getLogger("ferryman")
 
 
 class Ferry:
@@ -215,7 +219,11 @@ class Ferry:
                     f"a query called {name!r} already runs in this session. Stop it, or give this job another name."
                 )
             card, parallel = self._card(checkpoint, name, operators, instances)
-            check_agreement(checkpoint, checkpoint.latest())
+            place.keep(FOLDERS)
+            latest = checkpoint.latest()
+            if mended := mend_spark_log(checkpoint, latest):
+                log.warning("Spark's log in %s was not whole and was mended: %s", place.uri, "; ".join(mended))
+            check_agreement(checkpoint, latest)
             above = max(output.sink.claim(card.id) for output in outputs)
             _refuse_twice(outputs)
             term = self._term(checkpoint, name, above)

@@ -1,0 +1,129 @@
+"""Read and keep Spark's own log, below `spark/` in the checkpoint: what it writes down before and after a micro-batch.
+
+    spark/metadata             the query's id
+    spark/offsets/<batch>      how far the sources are to be read, written before the batch
+    spark/commits/<batch>      the batch is done
+    spark/sources/<n>/<m>      what a source notes for itself: the files it has found, where it began
+
+Spark does not sync these, so after a power cut any of them may be empty, cut off or gone. A manifest has a copy of
+what its batch needs, and with `fsync` the driver syncs them before a sink sees the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._model.records import Manifest, SparkLog
+
+_VERSION = re.compile(rb"v[0-9]+")
+_ONLY_VERSION = re.compile(rb"v[0-9]*\n?")
+
+
+class SparkLogKeeper:
+    """Take down, for each epoch, what Spark has written of its batch; with `sync`, see that it stays."""
+
+    def __init__(self, checkpoint: Checkpoint, *, sync: bool) -> None:
+        self._checkpoint = checkpoint
+        self._sync = sync
+        self._metadata = ""
+        self._synced: set[str] = set()
+
+    def take(self, batch: int, latest: Manifest | None) -> SparkLog:
+        """Read what Spark has written of a batch, and sync it before anybody sees the epoch."""
+        if not self._metadata:
+            self._metadata = text_of(self._checkpoint, "spark/metadata") or ""
+        offsets = {one: text for one, text in (latest.spark.offsets if latest else {}).items() if one == batch - 1}
+        if (text := text_of(self._checkpoint, f"spark/offsets/{batch}")) is not None:
+            offsets[batch] = text
+        if self._sync:
+            # Their folders are synced along; where Spark keeps checksums beside its files, these too.
+            names = {f"spark/offsets/{batch}", "spark/metadata", *source_files(self._checkpoint)} - self._synced
+            self._checkpoint.directory.sync(sorted(one for name in names for one in (name, beside(name))))
+            self._synced |= names
+        return SparkLog(offsets, self._metadata)
+
+
+def text_of(checkpoint: Checkpoint, name: str) -> str | None:
+    """Read a file of Spark's log; None where it is not there, or no text."""
+    try:
+        return bytes(checkpoint.directory.read(name)).decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def beside(name: str) -> str:
+    """Name the file in which Hadoop keeps the checksums of another."""
+    folder, _, base = name.rpartition("/")
+    return f"{folder}/.{base}.crc"
+
+
+def batches(checkpoint: Checkpoint, side: str) -> list[int]:
+    """List the micro-batches of `offsets` or `commits`, newest first."""
+    return sorted((int(name) for name in checkpoint.directory.list(f"spark/{side}") if name.isdigit()), reverse=True)
+
+
+def source_files(checkpoint: Checkpoint) -> list[str]:
+    """List what sources have noted for themselves."""
+    listed = checkpoint.directory.list
+    return [f"spark/sources/{one}/{name}" for one in listed("spark/sources") for name in listed(f"spark/sources/{one}")]
+
+
+def source_number(name: str) -> int:
+    """Read a source's own count off the name of what it noted; -1 where it has none."""
+    number = name.rpartition("/")[2].removesuffix(".compact")
+    return int(number) if number.isdigit() else -1
+
+
+def source_counts(checkpoint: Checkpoint) -> dict[int, int]:
+    """Give how far each source's own notes go, by the source's number."""
+    counts: dict[int, int] = {}
+    for name in source_files(checkpoint):
+        source = name.split("/")[2]
+        if source.isdigit():
+            counts[int(source)] = max(source_number(name), counts.get(int(source), -1))
+    return counts
+
+
+def values_of(text: str) -> tuple[Any, ...]:
+    """Give the offsets of each source in the text of an offsets file."""
+    return tuple(_value(line) for line in text.splitlines()[2:])
+
+
+def _value(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line
+
+
+def file_counts(offsets: tuple[Any, ...]) -> dict[int, int]:
+    """Give how far each source of files has counted its own notes, by the source's number."""
+    return {
+        source: one["logOffset"]
+        for source, one in enumerate(offsets)
+        if isinstance(one, dict) and isinstance(one.get("logOffset"), int)
+    }
+
+
+def torn(data: bytes) -> bool:
+    """Tell whether a file of Spark's log is what a power cut left of it, as far as that can be seen."""
+    # Kafka's begins with a zero for the sake of old versions.
+    data = data.removeprefix(b"\0")
+    if not data or b"\0" in data or _ONLY_VERSION.fullmatch(data):
+        return True
+    version, *lines = data.split(b"\n")
+    return bool(_VERSION.fullmatch(version)) and not all(_parses(line) for line in lines)
+
+
+def _parses(line: bytes) -> bool:
+    # A source that has nothing yet is written as a dash; at the end of a file may be an empty line.
+    if line in (b"-", b""):
+        return True
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
