@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from ferryman._model.errors import FerrymanError, InvalidConfiguration, OperatorFailed
 from ferryman._operator.cells import tables_of
+from ferryman._spark.processor.frames import Batches
 from ferryman._spark.processor.group_state import GroupStateProcessor, time_mode
 from ferryman._spark.processor.handle import Recorder
 from ferryman._spark.processor.initial import initial_rows
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ferryman._spark.stream import Stream
 
 _TIME_MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
+# What Spark takes for no limit in bytes.
+_NO_LIMIT = 2**31 - 1
 _OUTPUT_MODES = ("append", "update")
 
 
@@ -159,13 +162,16 @@ class GroupedStream:
             _timezone(keyed),
             group_state=isinstance(processor, GroupStateProcessor),
             event_time=event_time if event_time and keyed.parent.event_time is not None else None,
+            deleted=frozenset(recorder.deleted),
+            batches=_batches(keyed),
         )
-        time = TimeSpec((), None, due, mode == "eventtime")
+        # Spark's event time begins in 1970.
+        time = TimeSpec((), None, due, mode == "eventtime", 0 if mode == "eventtime" else None)
         inputs = to_arrow(keyed.parent.schema)
         if start is not None:
             inputs = inputs.append(pa.field(INITIAL, to_arrow(start.schema).field(INITIAL).type))
         key = KeySchema(keyed.key, nulls=True)
-        spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, tuple(recorder.deleted))
+        spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, tuple(recorder.deleted.values()))
         return keyed.operated(spec, output, event_time=event_time or None, initial=start)
 
 
@@ -207,6 +213,19 @@ def _timezone(keyed: KeyedStream) -> str:
     ferry = keyed.parent.ferry
     zone = ferry.spark.conf.get("spark.sql.session.timeZone") if ferry is not None else None
     return zone or "UTC"
+
+
+def _batches(keyed: KeyedStream) -> Batches:
+    """Read how large Spark lets a frame get."""
+    ferry = keyed.parent.ferry
+    if ferry is None:
+        return Batches()
+    rows = int(ferry.spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", None) or 0)
+    said = ferry.spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch", None) or str(_NO_LIMIT)
+    jvm: Any = ferry.spark.sparkContext._jvm
+    # It may have been written as 64m.
+    size = int(said) if said.isdigit() else int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(said))
+    return Batches(rows if rows > 0 else None, size if 0 < size < _NO_LIMIT else None)
 
 
 def _packed(processor: StatefulProcessor, label: str) -> bytes:
