@@ -12,7 +12,7 @@ from pyspark.sql import GroupedData
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
-from ferryman._model.errors import FerrymanError, InvalidConfiguration, OperatorFailed
+from ferryman._model.errors import FerrymanError, InvalidConfiguration, NotOnStream, OperatorFailed
 from ferryman._operator.cells import tables_of
 from ferryman._spark.processor.frames import Batches
 from ferryman._spark.processor.group_state import GroupStateProcessor, time_mode
@@ -20,6 +20,7 @@ from ferryman._spark.processor.handle import Recorder
 from ferryman._spark.processor.initial import initial_rows
 from ferryman._spark.processor.run import INITIAL, ProcessorRunner
 from ferryman._spark.schema import declared_struct, parse_ddl, to_arrow
+from ferryman._spark.stream import find_name
 from ferryman._spark.task import OperatorSpec, TimeSpec
 from ferryman._state.keys import KeySchema
 
@@ -110,6 +111,15 @@ class GroupedStream:
         )
         return self._transform(True, processor, outputStructType, outputMode, mode, None, "", label)
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(GroupedData, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        key = ", ".join(map(repr, self._keyed.names))
+        raise NotOnStream(
+            f"a grouped stream has no {name!r}. Write stream.key_by({key}).aggregate(...) with what "
+            f"ferryman.aggregates has, or an operator: stream.key_by({key}).process(MyOperator)."
+        )
+
     def _transform(
         self,
         pandas: bool,
@@ -124,6 +134,7 @@ class GroupedStream:
         label = name or type(processor).__name__
         mode = _checked(label, processor, output_mode, time_mode)
         output = declared_struct(output_type, label)
+        event_time = find_name(event_time, output.names, exactly=self._keyed.parent.case_sensitive) or event_time
         if event_time and event_time not in output.names:
             raise InvalidConfiguration(
                 f"operator {label!r}: eventTimeColumnName={event_time!r} is not a column of its output, which has "
@@ -152,7 +163,7 @@ class GroupedStream:
         runner = ProcessorRunner(
             packed,
             pandas,
-            keyed.names,
+            keyed.said,
             tuple(keyed.parent.schema.names),
             declared,
             tables[0].state,
