@@ -108,6 +108,10 @@ class StateSchemaChanged(FerrymanError):
     """An operator's key or state schema does not fit what its checkpoint holds."""
 
 
+class NotOnStream(FerrymanError, AttributeError):
+    """A name of Spark's DataFrame or GroupedData that a stream does not have; the message says what to write."""
+
+
 class OperatorFailed(FerrymanError):
     """A user's operator raised."""
 

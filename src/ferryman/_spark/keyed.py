@@ -46,12 +46,15 @@ class KeyedStream:
         if not columns:
             raise MissingKey("key_by needs at least one column. Name the column that tells keys apart.")
         have = parent.schema.names
-        missing = [name for name in columns if name not in have]
+        found = {name: parent.named(name) for name in columns}
+        missing = [name for name in columns if found[name] is None]
         if missing:
             raise MissingKey(
                 f"the stream has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, have))}. "
                 "Key by one of those."
             )
+        # As the stream has them, and as they were said.
+        said, columns = columns, tuple(name for name in map(found.get, columns) if name is not None)
         twice = _repeated(have, exactly=parent.case_sensitive)
         if twice or len(set(columns)) < len(columns):
             raise InvalidConfiguration(
@@ -67,6 +70,7 @@ class KeyedStream:
             )
         self.parent = parent
         self.names = columns
+        self.said = tuple(name.strip("`") for name in said)
         for name in columns:
             try:
                 KeySchema(to_arrow(StructType([parent.schema[name]])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from ferryman._model.errors import InvalidConfiguration, PinningLost
 from ferryman._operator.sides import SIDE, column
+from ferryman._spark.frame import FrameNames
 from ferryman._spark.interval import seconds
 from ferryman._spark.schema import to_spark
 from ferryman._spark.sinks import Sink
@@ -31,7 +32,7 @@ _MOVES_ROWS = re.compile(r"^[\s:+|-]*(Repartition\w*|RebalancePartitions|Union)\
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
-class Stream:
+class Stream(FrameNames):
     """Rows on their way: what the source gives, or what an operator puts out."""
 
     def __init__(self, ferry: Ferry | None, schema: StructType, event_time: EventTime | None = None) -> None:
@@ -43,6 +44,10 @@ class Stream:
     def case_sensitive(self) -> bool:
         """Tell whether Spark takes `a` and `A` for two columns."""
         return self.ferry is not None and self.ferry.spark.conf.get("spark.sql.caseSensitive") == "true"
+
+    def named(self, column: str) -> str | None:
+        """Find a column as Spark does: by its name, in upper or lower case unless the session tells them apart."""
+        return find_name(column, self.schema.names, exactly=self.case_sensitive)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Key the stream by one or more columns.
@@ -79,27 +84,38 @@ class Stream:
         keep_late
             Whether operators after it put late rows into a side output, `side("late")`, as they came in.
         """
+        late = seconds(delay)
+        if late is None:
+            raise InvalidConfiguration("with_watermark needs a delay, for example '10 seconds'.")
+        name = self._event_time_column(column)
+        return Watermarked(self, EventTime(name, name, round(late * 1000), reported=False, drops=True, keeps=keep_late))
+
+    def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
+        """Say how late rows may be, as `DataFrame.withWatermark` does: operators by event time leave later ones out."""
+        late = seconds(delayThreshold)
+        if late is None:
+            raise InvalidConfiguration("withWatermark needs a delay, for example '10 seconds'.")
+        name = self._event_time_column(eventTime)
+        return Watermarked(self, EventTime(name, name, round(late * 1000), reported=False, drops=False))
+
+    def _event_time_column(self, column: str) -> str:
         if _rests_on_operator(self):
             raise InvalidConfiguration(
                 "a watermark is declared on rows of the source, before the first operator. An operator hands it on "
                 "with its output: name the column of event time there (event_time on the class, eventTimeColumnName)."
             )
-        if column not in self.schema.names:
+        name = self.named(column)
+        if name is None:
             raise InvalidConfiguration(
                 f"the stream has no column {column!r}; it has {', '.join(map(repr, self.schema.names))}. Name the "
                 "column of event time."
             )
-        if self.schema[column].dataType not in (TimestampType(), TimestampNTZType()):
+        if self.schema[name].dataType not in (TimestampType(), TimestampNTZType()):
             raise InvalidConfiguration(
-                f"column {column!r} is of type {self.schema[column].dataType.simpleString()}, and event time is a "
+                f"column {column!r} is of type {self.schema[name].dataType.simpleString()}, and event time is a "
                 "timestamp. Cast it before with_watermark."
             )
-        late = seconds(delay)
-        if late is None:
-            raise InvalidConfiguration("with_watermark needs a delay, for example '10 seconds'.")
-        return Watermarked(
-            self, EventTime(column, column, round(late * 1000), reported=False, drops=True, keeps=keep_late)
-        )
+        return name
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
         """Apply a stateless step, written as on any batch DataFrame: select, where, withColumn, a broadcast join.
@@ -107,14 +123,6 @@ class Stream:
         It must work row by row: no repartition, coalesce or union.
         """
         return Transformed(self, function)
-
-    def select(self, *columns: str | Column) -> Stream:
-        """Choose or compute columns, as DataFrame.select does."""
-        return self.transform(lambda frame: frame.select(*columns))
-
-    def where(self, condition: str | Column) -> Stream:
-        """Keep the rows that fulfil a condition, as DataFrame.where does."""
-        return self.transform(lambda frame: frame.where(condition))
 
     def broadcast(self, *keys: str, deleted: str | None = None, ttl: int | None = None) -> Broadcast:
         """Make a small state of the stream that every instance of an operator reads: the newest row of each key.
@@ -199,7 +207,9 @@ class Source(Stream):
         if not frame.isStreaming:
             raise InvalidConfiguration(
                 "ferry.stream needs a streaming DataFrame, and this one is a batch. Use spark.readStream instead of "
-                "spark.read, or ferryman.sources.generator to try things out."
+                'spark.read, with trigger={"availableNow": True} if it is to end. To run a StatefulProcessor on a '
+                "batch, which keeps no state, leave ferry.stream out: Spark does that by itself. To begin with the "
+                "state in a batch, give it as initialState. To try things out, take ferryman.sources.generator."
             )
         super().__init__(ferry, frame.schema, _spark_watermark(frame.schema))
         self.frame = frame
@@ -290,6 +300,23 @@ class Parted(Stream):
         if self.name is None:
             return rows.where(F.col(SIDE).isNull()).select(*(F.col(f"`{one}`") for one in self.schema.names))
         return rows.where(F.col(SIDE) == F.lit(self.name)).select(f"{column(self.name)}.*")
+
+
+def find_name(name: str, names: Sequence[str], *, exactly: bool) -> str | None:
+    """Find a name among others, with backticks or without; None where there is none, or more than one.
+
+    Examples
+    --------
+    >>> find_name("K", ["k", "v"], exactly=False), find_name("`v`", ["k", "v"], exactly=True)
+    ('k', 'v')
+    """
+    for one in (name, name[1:-1] if len(name) > 2 and name[0] == name[-1] == "`" else name):
+        if one in names:
+            return one
+        alike = [other for other in names if other.lower() == one.lower()]
+        if len(alike) == 1 and not exactly:
+            return alike[0]
+    return None
 
 
 def _rests_on_operator(stream: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,15 @@ class TimeSpec:
         The table of what is due, if it has one.
     by_watermark
         Whether that is due by the watermark; else by the clock.
+    since_ms
+        Where the watermark stands before any row was seen, and below which it never is; None where there is none then.
     """
 
     watermarks: tuple[tuple[str, str, int], ...] = ()
     late: str | None = None
     due: str | None = None
     by_watermark: bool = False
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,7 @@ class InstanceTask:
 def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.RecordBatch]) -> tuple[pa.Table, Receipt]:
     """Read the epoch before, run the operator, publish the deltas."""
     began = time.perf_counter()
+    control = _from_the_beginning(spec, control)
     rows = _in_order(spec, control, instance, batches)
     seen = _watermarks(spec, rows)
     rows, late = _without_late(spec, control, rows)
@@ -320,6 +324,17 @@ def _watermarks(spec: OperatorSpec, rows: pa.Table) -> dict[str, int]:
         if latest is not None:
             found[name] = latest // 1000 - delay_ms
     return found
+
+
+def _from_the_beginning(spec: OperatorSpec, control: Control) -> Control:
+    """Let the watermark be at the beginning of time, for an operator that has one, while no row has moved it."""
+    since = spec.time.since_ms
+    if since is None:
+        return control
+    watermark_ms, late_ms = (
+        since if one is None else max(one, since) for one in (control.watermark_ms, control.late_ms)
+    )
+    return replace(control, watermark_ms=watermark_ms, late_ms=late_ms)
 
 
 def _earliest(spec: OperatorSpec, control: Control, rows: pa.Table) -> int | None:

@@ -7,7 +7,9 @@ has no such blocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from pyspark.sql.pandas.types import _create_converter_to_pandas
 
 from ferryman._model.errors import OutputMismatch
 from ferryman._operator.run import Given, Misfit, to_column
-from ferryman._spark.processor.rows import WhoseRow, plain
+from ferryman._spark.processor.rows import WhoseRow, shape
 from ferryman._spark.schema import to_spark
 
 # Rows that are turned into Arrow at once.
@@ -55,6 +57,33 @@ def _to_local(field: pa.Field, timezone: str) -> Callable[[pd.Series], pd.Series
         kind, timezone=timezone, struct_in_pandas="dict", error_on_duplicated_field_names=False
     )
     return convert
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How large frames may get, by Spark's settings: in rows, and in bytes as far as the rows' average tells.
+
+    Examples
+    --------
+    >>> Batches(rows=2).pieces([1, 5], pa.table({"n": range(6)}))
+    [[1], [2, 2, 1]]
+    """
+
+    rows: int | None = None
+    bytes: int | None = None
+
+    def pieces(self, counts: list[int], table: pa.Table) -> list[list[int]]:
+        """Say how many rows the frames of each key have."""
+        most = self._most(table)
+        if most is None or max(counts, default=0) <= most:
+            return [[count] for count in counts]
+        return [[min(most, count - begin) for begin in range(0, count, most)] for count in counts]
+
+    def _most(self, table: pa.Table) -> int | None:
+        if self.bytes is None or table.nbytes <= self.bytes:
+            return self.rows
+        fit: int = max(1, math.ceil(self.bytes * table.num_rows / table.nbytes))
+        return fit if self.rows is None else min(fit, self.rows)
 
 
 def cut(whole: pd.DataFrame, counts: list[int]) -> Iterator[pd.DataFrame]:
@@ -198,5 +227,14 @@ def _array(values: Any, field: pa.Field, timezone: str) -> pa.Array:
         return array if array.type == field.type else array.cast(field.type)
     except (pa.ArrowException, TypeError, ValueError):
         # Objects of mixed or nested types go value by value, and the one that does not fit is named.
-        listed = [None if one is None or one != one else plain(one) for one in list(values)]
-        return to_column(listed, field, "column")
+        # As Python's own: numpy's whole numbers make no decimals.
+        bring = shape(field.type)
+        listed = [_value(one) for one in values.tolist()]
+        return to_column(listed if bring is None else [bring(one) for one in listed], field, "column")
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    # NaN, NaT and the like differ from themselves.
+    return None if value is None or value is pd.NA or value != value else value

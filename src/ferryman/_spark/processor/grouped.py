@@ -12,13 +12,15 @@ from pyspark.sql import GroupedData
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
-from ferryman._model.errors import FerrymanError, InvalidConfiguration, OperatorFailed
+from ferryman._model.errors import FerrymanError, InvalidConfiguration, NotOnStream, OperatorFailed
 from ferryman._operator.cells import tables_of
+from ferryman._spark.processor.frames import Batches
 from ferryman._spark.processor.group_state import GroupStateProcessor, time_mode
 from ferryman._spark.processor.handle import Recorder
 from ferryman._spark.processor.initial import initial_rows
 from ferryman._spark.processor.run import INITIAL, ProcessorRunner
 from ferryman._spark.schema import declared_struct, parse_ddl, to_arrow
+from ferryman._spark.stream import find_name
 from ferryman._spark.task import OperatorSpec, TimeSpec
 from ferryman._state.keys import KeySchema
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from ferryman._spark.stream import Stream
 
 _TIME_MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
+# What Spark takes for no limit in bytes.
+_NO_LIMIT = 2**31 - 1
 _OUTPUT_MODES = ("append", "update")
 
 
@@ -107,6 +111,15 @@ class GroupedStream:
         )
         return self._transform(True, processor, outputStructType, outputMode, mode, None, "", label)
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(GroupedData, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        key = ", ".join(map(repr, self._keyed.names))
+        raise NotOnStream(
+            f"a grouped stream has no {name!r}. Write stream.key_by({key}).aggregate(...) with what "
+            f"ferryman.aggregates has, or an operator: stream.key_by({key}).process(MyOperator)."
+        )
+
     def _transform(
         self,
         pandas: bool,
@@ -121,6 +134,7 @@ class GroupedStream:
         label = name or type(processor).__name__
         mode = _checked(label, processor, output_mode, time_mode)
         output = declared_struct(output_type, label)
+        event_time = find_name(event_time, output.names, exactly=self._keyed.parent.case_sensitive) or event_time
         if event_time and event_time not in output.names:
             raise InvalidConfiguration(
                 f"operator {label!r}: eventTimeColumnName={event_time!r} is not a column of its output, which has "
@@ -149,7 +163,7 @@ class GroupedStream:
         runner = ProcessorRunner(
             packed,
             pandas,
-            keyed.names,
+            keyed.said,
             tuple(keyed.parent.schema.names),
             declared,
             tables[0].state,
@@ -159,13 +173,16 @@ class GroupedStream:
             _timezone(keyed),
             group_state=isinstance(processor, GroupStateProcessor),
             event_time=event_time if event_time and keyed.parent.event_time is not None else None,
+            deleted=frozenset(recorder.deleted),
+            batches=_batches(keyed),
         )
-        time = TimeSpec((), None, due, mode == "eventtime")
+        # Spark's event time begins in 1970.
+        time = TimeSpec((), None, due, mode == "eventtime", 0 if mode == "eventtime" else None)
         inputs = to_arrow(keyed.parent.schema)
         if start is not None:
             inputs = inputs.append(pa.field(INITIAL, to_arrow(start.schema).field(INITIAL).type))
         key = KeySchema(keyed.key, nulls=True)
-        spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, tuple(recorder.deleted))
+        spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, tuple(recorder.deleted.values()))
         return keyed.operated(spec, output, event_time=event_time or None, initial=start)
 
 
@@ -207,6 +224,19 @@ def _timezone(keyed: KeyedStream) -> str:
     ferry = keyed.parent.ferry
     zone = ferry.spark.conf.get("spark.sql.session.timeZone") if ferry is not None else None
     return zone or "UTC"
+
+
+def _batches(keyed: KeyedStream) -> Batches:
+    """Read how large Spark lets a frame get."""
+    ferry = keyed.parent.ferry
+    if ferry is None:
+        return Batches()
+    rows = int(ferry.spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", None) or 0)
+    said = ferry.spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch", None) or str(_NO_LIMIT)
+    jvm: Any = ferry.spark.sparkContext._jvm
+    # It may have been written as 64m.
+    size = int(said) if said.isdigit() else int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(said))
+    return Batches(rows if rows > 0 else None, size if 0 < size < _NO_LIMIT else None)
 
 
 def _packed(processor: StatefulProcessor, label: str) -> bytes:

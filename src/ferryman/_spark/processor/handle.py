@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import (
@@ -33,25 +33,26 @@ class Recorder(StatefulProcessorHandle):
         self._operator = operator
         self._time_mode = time_mode
         self.declared: dict[str, Declared] = {}
-        self.deleted: list[str] = []
+        # What each is kept as.
+        self.deleted: dict[str, str] = {}
 
     def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ValueState:
         self._note("value", stateName, schema, None, ttlDurationMs)
-        return ValueState(_Absent(self._operator, stateName), stateName)  # type: ignore[arg-type]
+        return ValueState(self._absent(stateName), stateName)
 
     def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ListState:
         self._note("list", stateName, schema, None, ttlDurationMs)
-        return ListState(_Absent(self._operator, stateName), stateName)  # type: ignore[arg-type]
+        return ListState(self._absent(stateName), stateName)
 
     def getMapState(
         self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
     ) -> MapState:
         self._note("map", stateName, valueSchema, userKeySchema, ttlDurationMs)
-        return MapState(_Absent(self._operator, stateName), stateName)  # type: ignore[arg-type]
+        return MapState(self._absent(stateName), stateName)
 
     def deleteIfExists(self, stateName: str) -> None:
         self.declared.pop(stateName, None)
-        self.deleted.append(stored_name(stateName, self._key))
+        self.deleted[stateName] = stored_name(stateName, self._key)
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         raise _outside(self._operator, "registerTimer")
@@ -62,12 +63,15 @@ class Recorder(StatefulProcessorHandle):
     def listTimers(self) -> Iterator[int]:
         raise _outside(self._operator, "listTimers")
 
+    def _absent(self, name: str) -> Any:
+        return _Absent(_outside(self._operator, f"state {name!r}"))
+
     def _note(self, kind: Kind, name: str, schema: Schema, key: Schema | None, ttl_ms: int | None) -> None:
         where = f"operator {self._operator!r}, state {name!r}"
         if name in self.declared:
             raise InvalidConfiguration(f"{where}: declared twice. Give each state a name of its own.")
         stored = stored_name(name, self._key)
-        if stored in self.deleted:
+        if stored in self.deleted.values():
             raise InvalidConfiguration(
                 f"{where}: deleted and declared in the same `init`. Give the new state another name: what was deleted "
                 "is in the checkpoint under this one until retention has come to it."
@@ -91,14 +95,13 @@ class Recorder(StatefulProcessorHandle):
 
 
 class _Absent:
-    """Stands where Spark has its client: on the driver no key is at hand."""
+    """Stands where Spark has its client, under a state that cannot be used: any use raises."""
 
-    def __init__(self, operator: str, state: str) -> None:
-        self._operator = operator
-        self._state = state
+    def __init__(self, error: Exception) -> None:
+        self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        raise _outside(self._operator, f"state {self._state!r}")
+        raise self._error
 
 
 def _outside(operator: str, what: str) -> InvalidConfiguration:
@@ -109,32 +112,43 @@ def _outside(operator: str, what: str) -> InvalidConfiguration:
 
 
 class Handle(StatefulProcessorHandle):
-    """Hand out the cells of what was declared."""
+    """Hand out the cells of what was declared; what was deleted besides may be declared too, and not be used."""
 
-    def __init__(self, operator: str, declared: tuple[Declared, ...], variables: Variables) -> None:
-        self._operator = operator
+    def __init__(self, declared: tuple[Declared, ...], deleted: Collection[str], variables: Variables) -> None:
         self._declared = {one.name: one for one in declared}
+        self._deleted = deleted
         self._variables = variables
 
     def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ValueState:
-        cell = self._cell("value", stateName, schema)
+        if stateName in self._deleted:
+            return ValueState(_deleted(stateName), stateName)
+        cell = self._cell("value", stateName)
         assert isinstance(cell, ValueCell), "its kind was checked"
         return FerriedValue(cell)
 
     def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ListState:
-        cell = self._cell("list", stateName, schema)
+        if stateName in self._deleted:
+            return ListState(_deleted(stateName), stateName)
+        cell = self._cell("list", stateName)
         assert isinstance(cell, ListCell), "its kind was checked"
         return FerriedList(cell, stateName)
 
     def getMapState(
         self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
     ) -> MapState:
-        cell = self._cell("map", stateName, valueSchema)
+        if stateName in self._deleted:
+            return MapState(_deleted(stateName), stateName)
+        cell = self._cell("map", stateName)
         assert isinstance(cell, MapCell), "its kind was checked"
-        return FerriedMap(cell)
+        return FerriedMap(cell, stateName)
 
     def deleteIfExists(self, stateName: str) -> None:
-        """Do nothing: the state was left out when the job started."""
+        """Do nothing in `init`: the state was left out when the job started."""
+        if self._variables.focus.position is not None:
+            raise ValueError(
+                f"deleteIfExists was called for state {stateName!r} while a key is at hand. Call it in `init`; to "
+                "empty the state of one key, call its clear()"
+            )
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self._timers().register(int(expiryTimestampMs))
@@ -154,7 +168,7 @@ class Handle(StatefulProcessorHandle):
             raise ValueError("a timer belongs to a key, and none is at hand in init or close")
         return self._variables.timers
 
-    def _cell(self, kind: Kind, name: str, schema: Schema) -> Any:
+    def _cell(self, kind: Kind, name: str) -> Any:
         declared = self._declared.get(name)
         if declared is None or declared.kind != kind:
             what = "was not declared" if declared is None else f"was declared as a {declared.kind}"
@@ -163,3 +177,12 @@ class Handle(StatefulProcessorHandle):
                 "whatever it depends on"
             )
         return self._variables.cells[declared.stored]
+
+
+def _deleted(name: str) -> Any:
+    return _Absent(
+        ValueError(
+            f"state {name!r} was deleted in `init`, and there is nothing in it. Leave deleteIfExists({name!r}) out, or "
+            "keep what you need in a state of another name"
+        )
+    )

@@ -53,7 +53,8 @@ class OutputRows(list[Any]):
         columns: Sequence[Any] = list(zip(*made, strict=True)) if made else [()] * len(names)
         arrays = []
         for listed, field in zip(columns, self._schema, strict=True):
-            values = [plain(one) for one in listed] if _nested(field) else list(listed)
+            bring = shape(field.type)
+            values = list(listed) if bring is None else [bring(one) for one in listed]
             try:
                 arrays.append(to_column(values, field, "column"))
             except Misfit as misfit:
@@ -78,16 +79,58 @@ class OutputRows(list[Any]):
         return tuple(values.get(name) for name in names)
 
 
-def _nested(field: pa.Field) -> bool:
-    return bool(pa.types.is_nested(field.type))
+Shape = Callable[[Any], Any]
 
 
-def plain(value: Any) -> Any:
-    """Turn rows inside rows into what Arrow takes."""
-    if isinstance(value, Row):
-        return {name: plain(one) for name, one in value.asDict().items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
+@lru_cache(maxsize=256)
+def shape(kind: pa.DataType) -> Shape | None:
+    """Give what brings values of a nested type into one shape, as Arrow takes no mixture; None for other types.
+
+    A struct may be a row or a dict, by name, or another tuple, by position; a map a dict or pairs.
+
+    Examples
+    --------
+    >>> bring = shape(pa.struct([("x", pa.int64()), ("y", pa.string())]))
+    >>> bring(Row(y="b", x=1)), bring({"x": 1}), bring((1, "b"))
+    ((1, 'b'), (1, None), (1, 'b'))
+    """
+    t = pa.types
+    if t.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        return _struct([one.name for one in fields], [shape(one.type) or _same for one in fields])
+    if t.is_map(kind):
+        return _pairs(shape(kind.key_type) or _same, shape(kind.item_type) or _same)
+    return _list(shape(kind.value_type) or _same) if t.is_nested(kind) else None
+
+
+def _same(value: Any) -> Any:
     return value
+
+
+def _struct(names: list[str], parts: list[Shape]) -> Shape:
+    def bring(value: Any) -> Any:
+        if isinstance(value, Row):
+            value = value.asDict()
+        if isinstance(value, dict):
+            value = tuple(map(value.get, names))
+        if isinstance(value, tuple) and len(value) == len(parts):
+            return tuple(part(one) for part, one in zip(parts, value, strict=True))
+        # It does not fit, and is refused by what comes next.
+        return value
+
+    return bring
+
+
+def _pairs(key: Shape, item: Shape) -> Shape:
+    def bring(value: Any) -> Any:
+        if isinstance(value, dict):
+            return [(key(one), item(other)) for one, other in value.items()]
+        if isinstance(value, list) and all(isinstance(one, tuple) and len(one) == 2 for one in value):
+            return [(key(one), item(other)) for one, other in value]
+        return value
+
+    return bring
+
+
+def _list(part: Shape) -> Shape:
+    return lambda value: [part(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -6,8 +6,8 @@ import gc
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ferryman._model.errors import FerrymanError, LateOutput, OperatorFailed, St
 from ferryman._operator.cells import Variables
 from ferryman._operator.run import Given, Made, Misfit, in_time, late_bound
 from ferryman._spark.processor.declare import Declared
-from ferryman._spark.processor.frames import Frames, cut, to_frame
+from ferryman._spark.processor.frames import Batches, Frames, cut, to_frame
 from ferryman._spark.processor.handle import Handle
 from ferryman._spark.processor.keys import expired_keys, input_keys
 from ferryman._spark.processor.rows import OutputRows, input_rows
@@ -37,7 +37,8 @@ class ProcessorRunner:
 
     The processor travels pickled, and every task makes its own: what it keeps in itself does not outlive the task. With
     `group_state` it is a function of applyInPandasWithState, which Spark hands keys and numbers of other types.
-    `event_time` is the column of its output that hands the watermark on.
+    `event_time` is the column of its output that hands the watermark on, `deleted` are states that are declared in
+    vain, and `batches` says how many rows a frame has at the most.
     """
 
     processor: bytes
@@ -52,6 +53,8 @@ class ProcessorRunner:
     timezone: str = "UTC"
     group_state: bool = False
     event_time: str | None = None
+    deleted: frozenset[str] = frozenset()
+    batches: Batches = field(default_factory=Batches)
 
     def run(self, given: Given) -> Made:
         """Call the processor for every key that has rows, then for every timer that is due."""
@@ -118,7 +121,7 @@ class _Call:
         runner, variables = self._runner, self._variables
         variables.look_at_expired()
         user: StatefulProcessor = cloudpickle.loads(runner.processor)
-        user.init(Handle(self._given.operator, runner.declared, variables))
+        user.init(Handle(runner.declared, runner.deleted, variables))
         self._initial(user)
         self._rows(user)
         self._timers(user)
@@ -141,9 +144,11 @@ class _Call:
         table = table.take(pa.array(order))
         initial: Iterator[Any] = input_rows(table)
         if self._runner.pandas:
-            # As Spark does: the rows of a key in one frame.
+            # As Spark does: the rows of a key in one frame, or several where there are many.
             positions, counts = np.unique(positions, return_counts=True)
-            initial = cut(self._runner.frame(table), counts.tolist())
+            pieces = self._runner.batches.pieces(counts.tolist(), table)
+            positions = np.repeat(positions, [len(one) for one in pieces])
+            initial = cut(self._runner.frame(table), list(chain(*pieces)))
         for position, one in zip(positions.tolist(), initial, strict=True):
             self._focus.position = position
             user.handleInitialState(self.keys[position], one, self._values)
@@ -165,10 +170,16 @@ class _Call:
         self._doing = "handleInputRows"
         table, positions, counts = self._grouped()
         focus, keys, values, handle = self._focus, self.keys, self._values, user.handleInputRows
-        rows: Iterator[Any] = cut(self._runner.frame(table), counts) if self._runner.pandas else input_rows(table)
+        rows: Iterator[Any]
+        if self._runner.pandas:
+            pieces = self._runner.batches.pieces(counts, table)
+            rows = cut(self._runner.frame(table), list(chain(*pieces)))
+            counts = [len(one) for one in pieces]
+        else:
+            rows = input_rows(table)
         for position, count in zip(positions, counts, strict=True):
             focus.position = position
-            mine = islice(rows, 1 if self._runner.pandas else count)
+            mine: Iterator[Any] = islice(rows, count)
             some = handle(keys[position], mine, values)
             if some is not None:
                 self.made.extend(some)

@@ -60,20 +60,21 @@ class FerriedList(ListState):
 class FerriedMap(MapState):
     """A map of the key at hand."""
 
-    def __init__(self, cell: MapCell) -> None:
+    def __init__(self, cell: MapCell, name: str) -> None:
         self._cell = cell
+        self._name = name
 
     def exists(self) -> bool:
         return self._cell.exists()
 
     def getValue(self, key: Tuple) -> Tuple | None:
-        return self._cell.get(key)
+        return self._cell.get(key if type(key) is tuple else self._tuple(key, "getValue"))
 
     def containsKey(self, key: Tuple) -> bool:
-        return self._cell.get(key) is not None
+        return self._cell.get(key if type(key) is tuple else self._tuple(key, "containsKey")) is not None
 
     def updateValue(self, key: Tuple, value: Tuple) -> None:
-        self._cell.set(key, value)
+        self._cell.set(key if type(key) is tuple else self._tuple(key, "updateValue"), value)
 
     def iterator(self) -> Iterator[tuple[Tuple, Tuple]]:
         return ((key, tuple(value)) for key, value in self._cell.items())
@@ -85,7 +86,17 @@ class FerriedMap(MapState):
         return (tuple(value) for _, value in self._cell.items())
 
     def removeKey(self, key: Tuple) -> None:
-        self._cell.remove(key)
+        self._cell.remove(key if type(key) is tuple else self._tuple(key, "removeKey"))
 
     def clear(self) -> None:
         self._cell.clear()
+
+    def _tuple(self, key: Any, method: str) -> Tuple:
+        """Refuse a bare value: Spark would take a text apart, letter by letter."""
+        if isinstance(key, (tuple, list)):
+            return tuple(key)
+        more = ", ..." if method == "updateValue" else ""
+        raise ValueError(
+            f"state {self._name!r}: {method} got {key!r}, and the key of a map is a tuple, also where it is one value. "
+            f"Write {method}(({key!r},){more})"
+        )
