@@ -10,7 +10,7 @@ import pytest
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
-from ferryman._log.term import Redo, check_term, newest_term, take_term
+from ferryman._log.term import Redo, check_term, newest_term, read_term, take_term
 from ferryman._model.errors import CorruptCheckpoint, Superseded
 
 
@@ -71,10 +71,12 @@ def test_old_terms_are_forgotten(tmp_path: Path) -> None:
     assert log.numbers("terms")[-1] == 40
 
 
-def test_an_altered_term_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_term_is_said_and_keeps_nobody_from_taking_the_next(tmp_path: Path) -> None:
     log = at(tmp_path)
     take_term(log, "run", "job")
     (tmp_path / "terms" / "000000000001.json").write_text("{}")
 
+    assert newest_term(log) is None
     with pytest.raises(CorruptCheckpoint, match=r"terms/000000000001\.json"):
-        newest_term(log)
+        read_term(log, 1)
+    assert take_term(log, "next", "job").number == 2

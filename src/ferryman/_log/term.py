@@ -10,6 +10,7 @@ is read again just as it was begun. Calls `Checkpoint`.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -18,7 +19,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ferryman._log.checkpoint import Checkpoint
-from ferryman._model.errors import Superseded
+from ferryman._model.errors import CorruptCheckpoint, Superseded
+
+log = logging.getLogger("ferryman")
 
 # How many terms are kept, for people who want to see who ran when.
 _KEPT = 20
@@ -77,10 +80,19 @@ class Term:
         )
 
 
+def read_term(checkpoint: Checkpoint, number: int) -> Term:
+    """Read what a run has left of itself."""
+    return checkpoint.record(f"terms/{number:012d}.json", Term.parse)
+
+
 def newest_term(checkpoint: Checkpoint) -> Term | None:
-    """Read the term of the newest run; None before the first."""
+    """Read the term of the newest run; None before the first, or where its file is damaged: the number is enough."""
     numbers = checkpoint.numbers("terms")
-    return checkpoint.record(f"terms/{numbers[-1]:012d}.json", Term.parse) if numbers else None
+    try:
+        return read_term(checkpoint, numbers[-1]) if numbers else None
+    except (CorruptCheckpoint, FileNotFoundError):
+        log.warning("terms/%012d.json in %s is damaged or gone", numbers[-1], checkpoint.directory.uri)
+        return None
 
 
 def take_term(

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ferryman._log.checkpoint import CARD, INTENT, Checkpoint
+from ferryman._log.checkpoint import CARD, INTENT, TOLD, Checkpoint
 from ferryman._log.compare import snapshots_that_differ
 from ferryman._log.examine import Columns, examine_delta, examine_snapshot_file
+from ferryman._log.term import read_term
 from ferryman._log.timeline import Timeline
 from ferryman._model.errors import CorruptCheckpoint, FerrymanError, MissingDelta
 from ferryman._model.records import DeltaRef, JobCard, SnapshotFile
@@ -124,6 +125,7 @@ class _Verification:
     def run(self) -> Report:
         card = self._card()
         self._intent()
+        self._runs()
         # What is listed before the manifests are read is named by one of them, or by none.
         folders = ("deltas", "held", "snapshots")
         listed = [f"{folder}/{name}" for folder in folders for name in self._list(folder)]
@@ -179,6 +181,21 @@ class _Verification:
                 INTENT, "is truncated or altered", (), f"{RESTORE} If there is none, delete it: a silent epoch that a "
                 "crash interrupted is then run with the time of the restart.",
             )  # fmt: skip
+
+    def _runs(self) -> None:
+        """Look at what tells one run of the job from the next."""
+        for number in self._checkpoint.numbers("terms"):
+            try:
+                read_term(self._checkpoint, number)
+            except FerrymanError:
+                self._fault(
+                    f"terms/{number:012d}.json", "is truncated or altered", (), f"{RESTORE} If there is none, leave it "
+                    "there: the next run takes a newer one. A micro-batch that was begun is then read anew.",
+                )  # fmt: skip
+        try:
+            self._checkpoint.told()
+        except FerrymanError:
+            self._fault(TOLD, "is truncated or altered", (), "Delete it: the sinks are then told again.")
 
     def _examine(self, timeline: Timeline, columns: dict[str, Columns]) -> None:
         for manifest, table, ref in timeline.deltas():
