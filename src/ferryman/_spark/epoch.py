@@ -22,6 +22,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from ferryman._log.batch_files import files_by_age
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.spark_log import SparkLogKeeper, values_of
 from ferryman._log.term import Term, check_term
@@ -40,6 +41,7 @@ from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
+from ferryman._spark.file_order import hashes
 from ferryman._spark.plan import EPOCH_CONF, Planner
 from ferryman._spark.reconfigure import Reconfigurer
 from ferryman._spark.sinks import SinkStart
@@ -224,13 +226,17 @@ class EpochRunner:
         taken = None if silent else self._reader.submit(self._spark_log.take, batch, self.latest)
         self._planner.receipts.value = []
         self._planner.settle()
-        combine = self._worth_combining()
+        files = self._files(batch, taken)
+        combine = self._worth_combining(in_order=bool(files))
         made: dict[int, DataFrame] = {}
         written: dict[str, Any] = {}
         try:
-            refs = self._broadcast(epoch, source, made, time_ms)
-            controls = self._controls(epoch, time_ms)
-            frames = [self._planner.build(one.stream, source, controls, combine, made) for one in self._outputs]
+            refs = self._broadcast(epoch, source, made, time_ms, by_file=bool(files))
+            controls = self._controls(epoch, time_ms, files)
+            frames = [
+                self._planner.build(one.stream, source, controls, combine, made, by_file=bool(files))
+                for one in self._outputs
+            ]
             if self._fsync and taken is not None:
                 # What a sink sees must be what is redone after a power cut.
                 taken.result()
@@ -322,7 +328,15 @@ class EpochRunner:
         written = output.sink.write(frame, epoch)
         return {"told": output.sink.told, "path": written.get("path", ""), "written": written}
 
-    def _controls(self, epoch: int, time_ms: int) -> dict[str, Control]:
+    def _files(self, batch: int, taken: Future[SparkLog] | None) -> tuple[int, ...]:
+        """Name the files of an epoch, oldest first, if there are several: their rows have to be put in order."""
+        if taken is None or not any(node.by_file for node in self._planner.nodes.values()):
+            return ()
+        before = self.latest.offsets if self.latest else ()
+        paths = files_by_age(self.checkpoint, before, self._covered(batch, taken)[0])
+        return hashes(paths) if len(paths) > 1 else ()
+
+    def _controls(self, epoch: int, time_ms: int, files: tuple[int, ...]) -> dict[str, Control]:
         watermarks = self.latest.watermarks if self.latest else Watermarks()
         # What is due in a group that waits can only be done later, so it is done later everywhere: an operator that
         # reads from all groups would take it for late.
@@ -348,19 +362,20 @@ class EpochRunner:
                 self._held,
                 self.latest.held.get(name, ()) if self.latest else (),
                 routing.pinned,
+                files if node.by_file else (),
             )
             for name, node in self._planner.nodes.items()
         }
 
     def _broadcast(
-        self, epoch: int, source: DataFrame, made: dict[int, DataFrame], time_ms: int
+        self, epoch: int, source: DataFrame, made: dict[int, DataFrame], time_ms: int, *, by_file: bool
     ) -> dict[str, DeltaRef | None]:
         """Fold the rows of this epoch into the broadcast states, before any task reads them."""
         refs = {}
         for name, table in self._broadcasts.items():
             operator, _, state = name.rpartition(".")
             stream = self._planner.nodes[operator].stream.broadcasts[state].stream
-            rows = self._planner.build(stream, source, {}, set(), made).toArrow()
+            rows = self._planner.build(stream, source, {}, set(), made, by_file=by_file).toArrow()
             refs[name] = table.update(rows, epoch, self._planner.routing, time_ms)
         return refs
 
@@ -370,10 +385,11 @@ class EpochRunner:
         tables = self._planner.nodes[operator].stream.spec.tables
         return {one.name: self.latest.tables.get(one.name, ()) for one in tables}
 
-    def _worth_combining(self) -> set[str]:
+    def _worth_combining(self, *, in_order: bool) -> set[str]:
         """Choose the operators whose rows are aggregated before the shuffle.
 
-        Only the committed epoch before decides, so that an epoch redone after a crash is redone the same way.
+        Only the committed epoch before decides, so that an epoch redone after a crash is redone the same way. Where
+        rows still have to be put in order, operators that take the first or the last of them are left out.
         """
         records = self.latest.operators if self.latest else {}
         if self._held or (self.latest and self.latest.held):
@@ -386,6 +402,7 @@ class EpochRunner:
             and (one.rows >= WORTH_RATIO * one.keys or one.heaviest >= WORTH_PART * one.rows)
             and name in self._planner.nodes
             and self._planner.nodes[name].packed_combined is not None
+            and not (in_order and self._planner.nodes[name].stream.picks_by_place)
         }
 
     def _receipts(self, epoch: int, kind: str) -> dict[tuple[str, int], dict[str, Any]]:

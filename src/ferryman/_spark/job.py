@@ -32,7 +32,7 @@ from ferryman._spark.changing import Changing
 from ferryman._spark.controlled import Controlled
 from ferryman._spark.epoch import EpochProgress, EpochRunner
 from ferryman._spark.home import home
-from ferryman._spark.reading import read_as, reading_as
+from ferryman._spark.reading import ReadAsBegun
 from ferryman._spark.state import StateView
 from ferryman._spark.stream import Source
 
@@ -90,8 +90,12 @@ class Job(Changing):
         # Not the condition: whoever wakes the clock may hold a lock that a user's condition waits for.
         self._nudge = threading.Event()
         runner.changes.wake = self._nudge.set
-        self._redo = runner.term.redo
-        self._query = self._begin(trigger, dropped_sinks)
+        self._reading = ReadAsBegun(spark, runner.term.redo, runner.term.reading)
+        try:
+            self._query = self._begin(trigger, dropped_sinks)
+        except BaseException:
+            self._reading.end()
+            raise
         self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
         if not self._once:
             self._clock.start()
@@ -119,8 +123,7 @@ class Job(Changing):
                     f"trigger={trigger!r}: Spark does not take it ({error}). Write it as for DataStreamWriter.trigger, "
                     'for example {"processingTime": "1 second"} or {"availableNow": True}.'
                 ) from error
-        with reading_as(self._spark, self._redo.reading if self._redo else None):
-            return writer.option("checkpointLocation", spark_side).start()
+        return writer.option("checkpointLocation", spark_side).start()
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -133,10 +136,7 @@ class Job(Changing):
                 # Spark's own time of the batch: an epoch that is redone must be redone at the same time.
                 began = batch_time(self._runner.checkpoint, batch) or _now_ms()
                 self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=began))
-            if self._redo is not None and batch >= self._redo.batch:
-                # What was left behind is done, as it was begun: from now on Spark reads as this run does.
-                read_as(frame.sparkSession.conf, self._runner.term.reading)
-                self._redo = None
+            self._reading.done(batch, frame)
 
     def _silent_epoch(self, time_ms: int) -> None:
         empty = self._silent_session.createDataFrame([], self._source.schema)
@@ -310,6 +310,7 @@ class Job(Changing):
             self._nudge.set()
             if self._clock.is_alive() and self._clock is not threading.current_thread():
                 self._clock.join()
+            self._reading.end()
             self._control.close()
             self._background.close()
             self._runner.close()

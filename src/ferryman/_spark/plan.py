@@ -11,6 +11,7 @@ the plan goes without it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, Stru
 from ferryman._model.records import RoutingTable
 from ferryman._routing.tokens import tokens
 from ferryman._spark.combine import CombineTask
+from ferryman._spark.file_order import FILE, with_file
 from ferryman._spark.hosts import PLACES, EndHost, FindHost, Place
 from ferryman._spark.processor.run import INITIAL
 from ferryman._spark.schema import to_spark
@@ -84,6 +86,7 @@ class Node:
     partial: StructType
     packed: Packed
     packed_combined: Packed | None
+    by_file: bool
     anchor: DataFrame | None = None
     anchor_combined: DataFrame | None = None
 
@@ -226,8 +229,25 @@ class Planner:
             partial,
             Packed.of(spec),
             Packed.of(stream.combined) if stream.combined else None,
+            by_file=stream.initial is None and self._by_file(parent),
         )
         self.nodes[spec.name] = node
+
+    def _by_file(self, stream: Stream) -> bool:
+        """Tell whether rows that come to an operator know their file, if the source's are of files."""
+        transformed = False
+        while not isinstance(stream, Source):
+            if isinstance(stream, Transformed):
+                transformed = True
+                if not stream.knows_its_file:
+                    return False
+            elif not isinstance(stream, Watermarked):
+                return False
+            stream = stream.parent
+            if transformed and id(stream) in self.shared:
+                # What is kept for several readers is not read from files again.
+                return False
+        return stream.knows_its_file
 
     def _columns(self, stream: Operated) -> list[Column]:
         """Select what an operator's tasks get: its input, and where each row goes."""
@@ -266,30 +286,51 @@ class Planner:
         made: dict[int, DataFrame],
         *,
         keep: bool = True,
+        by_file: bool = False,
     ) -> DataFrame:
-        """Give the DataFrame of a stream in an epoch; with `keep`, rows that several read are computed once."""
-        if id(stream) in made:
+        """Give the DataFrame of a stream in an epoch; with `keep`, rows that several read are computed once.
+
+        With `by_file`, those rows bring their files along, as the epoch's are from several.
+        """
+
+        def built(stream: Stream) -> DataFrame:
+            if id(stream) not in made:
+                frame = self._made_of(stream, source, controls, combine, built, by_file=by_file)
+                if keep and id(stream) in self.shared:
+                    if by_file and isinstance(stream, (Source, Watermarked, Transformed)):
+                        frame = with_file(frame)
+                    frame = frame.persist()
+                made[id(stream)] = frame
             return made[id(stream)]
+
+        frame = built(stream)
+        return frame.drop(FILE) if by_file else frame
+
+    def _made_of(
+        self,
+        stream: Stream,
+        source: DataFrame,
+        controls: dict[str, Control],
+        combine: set[str],
+        built: Callable[[Stream], DataFrame],
+        *,
+        by_file: bool,
+    ) -> DataFrame:
+        """Give the DataFrame of a stream, made of what it rests on."""
         if isinstance(stream, Source):
-            frame = source
-        elif isinstance(stream, Watermarked):
-            frame = self.build(stream.parent, source, controls, combine, made, keep=keep)
-        elif isinstance(stream, Parted):
-            frame = stream.of(self.build(stream.parent, source, controls, combine, made, keep=keep))
-        elif isinstance(stream, Transformed):
-            frame = stream.function(self.build(stream.parent, source, controls, combine, made, keep=keep))
-        else:
-            assert isinstance(stream, Operated), "a stream is a source, a transformation or an operator's output"
-            parent = self.build(stream.parent, source, controls, combine, made, keep=keep)
-            if stream.initial is not None:
-                parent = with_initial(parent, stream.initial, stream.spec, first=controls[stream.spec.name].first)
-            frame = self._operate(
-                self.nodes[stream.spec.name], parent, controls[stream.spec.name], stream.spec.name in combine
-            )
-        if keep and id(stream) in self.shared:
-            frame = frame.persist()
-        made[id(stream)] = frame
-        return frame
+            return source
+        if isinstance(stream, Watermarked):
+            return built(stream.parent)
+        if isinstance(stream, Parted):
+            return stream.of(built(stream.parent))
+        if isinstance(stream, Transformed):
+            frame = built(stream.parent)
+            return stream.function(frame.drop(FILE) if by_file else frame)
+        assert isinstance(stream, Operated), "a stream is a source, a transformation or an operator's output"
+        parent, control = built(stream.parent), controls[stream.spec.name]
+        if stream.initial is not None:
+            parent = with_initial(parent, stream.initial, stream.spec, first=control.first)
+        return self._operate(self.nodes[stream.spec.name], parent, control, stream.spec.name in combine)
 
     def _operate(self, node: Node, parent: DataFrame, control: Control, combine: bool) -> DataFrame:
         packed, anchor = node.packed, node.anchor
@@ -298,6 +339,9 @@ class Planner:
             # The combiner makes sequence and token itself: two columns less on the way to Python.
             routed = parent.select(*node.columns[:-2]).mapInArrow(task, node.partial)
             packed, anchor = node.packed_combined, node.anchor_combined
+        elif control.files:
+            routed = with_file(parent).select(*node.columns, FILE)
+            anchor = None if anchor is None else anchor.select("*", F.lit(0).cast("long").alias(FILE))
         else:
             routed = parent.select(*node.columns)
         routed = routed.repartition(self.routing.instances, TOKEN)

@@ -6,11 +6,12 @@ done again must give the same rows on any machine, so it is cut as it was when i
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+
+from ferryman._log.term import Redo
 
 PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 SETTINGS = (
@@ -29,8 +30,7 @@ def reading_of(spark: SparkSession) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def read_as(conf: Any, reading: Mapping[str, str]) -> None:
-    """Have a session read by these settings from now on."""
+def _read_by(conf: Any, reading: Mapping[str, str]) -> None:
     for name in SETTINGS:
         if name in reading:
             conf.set(name, reading[name])
@@ -38,15 +38,29 @@ def read_as(conf: Any, reading: Mapping[str, str]) -> None:
             conf.unset(name)
 
 
-@contextlib.contextmanager
-def reading_as(spark: SparkSession, reading: Mapping[str, str] | None) -> Iterator[None]:
-    """Have what is begun meanwhile read by these settings, and the session itself as before."""
-    if reading is None:
-        yield
-        return
-    before = {name: spark.conf.get(name, None) for name in SETTINGS}
-    read_as(spark.conf, reading)
-    try:
-        yield
-    finally:
-        read_as(spark.conf, {name: value for name, value in before.items() if value is not None})
+class ReadAsBegun:
+    """Have a query read by the settings of an earlier run until the micro-batch which that left is done.
+
+    A source of files goes by the session that it was declared in, others by the query's own, which is a copy of it
+    as it is when the query starts. So the user's session has other settings for that while, and then its own again.
+    """
+
+    def __init__(self, spark: SparkSession, redo: Redo | None, reading: Mapping[str, str]) -> None:
+        self._conf = spark.conf
+        self._redo = redo
+        self._reading = reading
+        self._before = {name: spark.conf.get(name, None) for name in SETTINGS} if redo else {}
+        if redo is not None:
+            _read_by(spark.conf, redo.reading)
+
+    def done(self, batch: int, frame: DataFrame) -> None:
+        """Learn that a micro-batch is done: from the one that was left on, read as this run does."""
+        if self._redo is not None and batch >= self._redo.batch:
+            self.end()
+            _read_by(frame.sparkSession.conf, self._reading)
+
+    def end(self) -> None:
+        """Give the session its own settings again."""
+        if self._redo is not None:
+            self._redo = None
+            _read_by(self._conf, {name: value for name, value in self._before.items() if value is not None})

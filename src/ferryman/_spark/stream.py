@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from ferryman._model.errors import InvalidConfiguration, PinningLost
+from ferryman._operator.aggregate import AggregateRunner
 from ferryman._operator.sides import SIDE, column
+from ferryman._spark.file_order import knows_its_file
 from ferryman._spark.frame import FrameNames
 from ferryman._spark.interval import seconds
 from ferryman._spark.schema import to_spark
@@ -213,6 +215,7 @@ class Source(Stream):
             )
         super().__init__(ferry, frame.schema, _spark_watermark(frame.schema))
         self.frame = frame
+        self.knows_its_file = knows_its_file(frame)
 
 
 class Watermarked(Stream):
@@ -245,6 +248,7 @@ class Transformed(Stream):
         super().__init__(parent.ferry, made.schema, parent.event_time)
         self.parent = parent
         self.function = function
+        self.knows_its_file = knows_its_file(made)
 
 
 class Operated(Stream):
@@ -264,6 +268,12 @@ class Operated(Stream):
         self.combined: OperatorSpec | None = None
         self.initial = initial
         self.broadcasts: Mapping[str, Broadcast] = {}
+
+    @property
+    def picks_by_place(self) -> bool:
+        """Tell whether declared aggregates depend on the order of rows."""
+        runner = self.spec.runner
+        return isinstance(runner, AggregateRunner) and runner.aggregation.picks_by_place
 
     def evolve(self, evolutions: Mapping[str, Evolution]) -> None:
         """Read files of earlier declarations as the job's card says, which knows them all."""

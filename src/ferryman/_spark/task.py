@@ -27,6 +27,7 @@ from ferryman._model.errors import FerrymanError, NullKey, OperatorFailed, Pinni
 from ferryman._model.records import DeltaRef, HeldRows
 from ferryman._operator.run import Given, Made, Runner, Time, in_time
 from ferryman._operator.sides import LATE, sided_schema, with_sides
+from ferryman._spark.file_order import FILE, ages
 from ferryman._spark.home import alone, forget_earlier_runs, home, host
 from ferryman._spark.share import Share
 from ferryman._spark.waiting import hold, resume
@@ -126,6 +127,7 @@ class Control:
     held: frozenset[int] = frozenset()
     waiting: tuple[HeldRows, ...] = ()
     pinned: Mapping[int, int] = field(default_factory=dict)
+    files: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -440,12 +442,18 @@ def _in_order(spec: OperatorSpec, control: Control, instance: int, batches: list
             "out of `transform` between operators, and adaptive execution off for the job."
         )
     sequence = rows.column(SEQUENCE).to_numpy()
-    if (np.diff(sequence) < 0).any():
+    order = None
+    if FILE in rows.column_names:
+        # The anchor's row is of no file, so it stays the first.
+        order = np.lexsort((sequence, ages(control.files, rows.column(FILE))))
+        rows = rows.drop_columns([FILE])
+    elif (np.diff(sequence) < 0).any():
         order = np.argsort(sequence, kind="stable")
+    if order is not None:
         rows = rows.take(pa.array(order))
         sequence = sequence[order]
     # The anchor's row has the sequence -1, so after ordering it comes first.
-    anchors = int(np.searchsorted(sequence, 0))
+    anchors = int((sequence[:2] < 0).sum())
     return rows.slice(anchors).drop_columns([TOKEN, SEQUENCE])
 
 

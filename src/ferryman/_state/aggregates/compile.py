@@ -46,6 +46,11 @@ class Aggregation:
     folds: tuple[Fold, ...] = field(repr=False)
     types: tuple[pa.DataType, ...] = field(repr=False)
 
+    @property
+    def picks_by_place(self) -> bool:
+        """Tell whether the order of rows matters: the first or last value is taken."""
+        return any(isinstance(fold, Pick) and fold.kind in ("first", "last") for fold in self.folds)
+
     def partial(self, rows: pa.Table, index: npt.NDArray[np.integer], n: int) -> pa.Table:
         """Fold rows, in the source's order, into n partials; row i belongs to key `index[i]`."""
         places = _places(index, rows.num_rows if self.inputs else len(index), n)
