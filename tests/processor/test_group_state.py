@@ -20,7 +20,7 @@ OUTPUT = "sensor string, found string"
 
 def grouped(stream: Any, function: Any, timeout: str, *, delay: str | None = "5 seconds") -> Any:
     if delay is not None:
-        mark = stream.withWatermark if hasattr(stream, "withWatermark") else stream.with_watermark
+        mark = stream.withWatermark
         stream = mark("time", delay)
     return stream.groupBy("sensor").applyInPandasWithState(function, OUTPUT, "n long", "append", timeout)
 

@@ -56,7 +56,7 @@ class Seen(StatefulProcessor):
 
 
 def chained(stream: Any, column: str = "at", *, pandas: bool = False, then: bool = True) -> Any:
-    mark = stream.withWatermark if hasattr(stream, "withWatermark") else stream.with_watermark
+    mark = stream.withWatermark
     grouped = mark("time", "5 seconds").groupBy("sensor")
     if pandas:
         made = grouped.transformWithStateInPandas(

@@ -43,6 +43,37 @@ def test_before_and_after_give_equal_rows(spark: Any, tmp_path: Path) -> None:
     same(one, other)
 
 
+def test_the_state_of_a_query_is_taken_over(spark: Any, tmp_path: Path) -> None:
+    first = [("a", "x", 101.0, at(0)), ("a", "y", 150.0, at(1)), ("b", "x", 120.0, at(2))], [("c", "z", 130.0, at(20))]
+    then = (
+        [("a", "x", 140.0, at(30)), ("d", "z", 99.0, at(31))],
+        [("c", "z", 200.0, at(95))],
+        [("d", "z", 101.0, at(300))],
+    )
+    page = programs()
+    alone, both = (Beside(spark, tmp_path / name, "sensor string, room string, value double, time timestamp")
+                   for name in ("alone", "both"))  # fmt: skip
+    whole: list[Any] = []
+    parts: list[Any] = []
+
+    alone.give(*first, *then)
+    page["before"](alone.stream(), str(tmp_path / "w"), lambda frame, _: whole.extend(map(tuple, frame.collect())))
+    both.give(*first)
+    page["before"](both.stream(), str(tmp_path / "p"), lambda frame, _: parts.extend(map(tuple, frame.collect())))
+    rest = Beside(spark, tmp_path / "rest", "sensor string, room string, value double, time timestamp")
+    rest.give(*then)
+    page["resume"](
+        spark,
+        rest.stream(),
+        str(tmp_path / "p"),
+        tmp_path / "f",
+        lambda frame, _: parts.extend(map(tuple, frame.collect())),
+    )
+
+    assert ("a", 3, 2) in whole, "it went on counting"
+    same(parts, whole)
+
+
 CLASSES = (
     stateful_processor.ValueState,
     stateful_processor.ListState,

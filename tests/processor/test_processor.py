@@ -163,12 +163,10 @@ def test_event_time_timers_and_late_rows(spark: Any, tmp_path: Path) -> None:
     )
 
     def build(df: Any) -> Any:
-        if hasattr(df, "withWatermark"):
-            df = df.withWatermark("time", "5 seconds")
-        else:
-            df = df.with_watermark("time", "5 seconds")
-        return df.groupBy("sensor").transformWithState(
-            Silent(), "sensor string, what string, watermark long", "Append", "EventTime"
+        return (
+            df.withWatermark("time", "5 seconds")
+            .groupBy("sensor")
+            .transformWithState(Silent(), "sensor string, what string, watermark long", "Append", "EventTime")
         )
 
     same(beside.on_ferryman(build), beside.on_spark(build, "append"))
@@ -249,7 +247,7 @@ def test_a_function_with_a_group_state_and_timeouts(spark: Any, tmp_path: Path) 
         yield pd.DataFrame({"sensor": [key[0]], "what": [what], "count": [count]})
 
     def build(df: Any) -> Any:
-        mark = df.withWatermark if hasattr(df, "withWatermark") else df.with_watermark
+        mark = df.withWatermark
         return (
             mark("time", "5 seconds")
             .groupBy("sensor")

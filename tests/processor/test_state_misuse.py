@@ -119,3 +119,55 @@ def test_an_empty_list_is_refused_as_by_spark(spark: Any, tmp_path: Path, method
         pytest.raises(OperatorFailed, match=f"state 'list': {method} got an empty list.* {hint}"),
     ):
         harness.epoch([("a", 1.0)])
+
+
+class Looking(StatefulProcessor):
+    """Give a method of a map a key that is no tuple."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+    def init(self, handle: Any) -> None:
+        self.map = handle.getMapState("map", "room string", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        more = [(1,)] if self.method == "updateValue" else []
+        getattr(self.map, self.method)("kitchen", *more)
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("method", ["getValue", "containsKey", "updateValue", "removeKey"])
+def test_the_key_of_a_map_is_a_tuple_and_the_error_says_how_to_write_it(method: str) -> None:
+    with (
+        Harness(lambda stream: processed(stream, Looking(method)), INPUT) as harness,
+        pytest.raises(OperatorFailed, match=rf"state 'map': {method} got 'kitchen'.*Write {method}\(\('kitchen',\)"),
+    ):
+        harness.epoch([("a", 1.0)])
+
+
+class Whole(StatefulProcessor):
+    """Write whole numbers where others are declared."""
+
+    def init(self, handle: Any) -> None:
+        self.value = handle.getValueState("value", "d double, f float, l long, e decimal(10,2)")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        list(rows)
+        self.value.update((1, 2, 3.0, 4))
+        yield Row(key=key[0], found=repr(self.value.get()))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_number_of_another_type_is_kept_where_spark_keeps_null(spark: Any, tmp_path: Path) -> None:
+    def build(df: Any) -> Any:
+        return processed(df, Whole())
+
+    beside = Beside(spark, tmp_path, INPUT)
+    beside.give([("a", 1.0)], [("a", 1.0)])
+    assert set(beside.on_spark(build)) == {("a", "(None, None, None, None)")}
+    assert set(beside.on_ferryman(build)) == {("a", "(1.0, 2.0, 3, Decimal('4.00'))")}

@@ -301,7 +301,7 @@ def test_chained_processors_share_the_watermark(spark: Any, tmp_path: Path, pand
         )
 
     def marked(df: Any) -> Any:
-        return build((df.withWatermark if hasattr(df, "withWatermark") else df.with_watermark)("time", "3 seconds"))
+        return build(df.withWatermark("time", "3 seconds"))
 
     same(beside.on_ferryman(marked), beside.on_spark(marked, "append"))
 

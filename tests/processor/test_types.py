@@ -179,7 +179,7 @@ def test_rows_without_a_key_have_a_group_of_their_own(beside: Beside) -> None:
     beside.give(*batches)
 
     def build(df: Any) -> Any:
-        marked = (df.withWatermark if hasattr(df, "withWatermark") else df.with_watermark)("t", "5 seconds")
+        marked = df.withWatermark("t", "5 seconds")
         return marked.groupBy("k", "i").transformWithState(Timed(), "key string, told string", "Update", "EventTime")
 
     same(beside.on_ferryman(build), beside.on_spark(build))

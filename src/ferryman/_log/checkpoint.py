@@ -46,8 +46,9 @@ TOLD = "told.json"
 # Where a job writes: made and synced when it starts, so that whoever writes there first does not have to.
 FOLDERS = ("manifests", "deltas", "held", "snapshots", "terms")
 
-# What a checkpoint holds, Ferryman's or Spark's: a directory with any of these and no card is not a new one.
-_HELD = {"manifests", "deltas", "held", "snapshots", "terms", "spark", "offsets", "commits"}
+# What a checkpoint holds, Ferryman's and Spark's: a directory with any of these and no card is not a new one.
+_OURS = frozenset({"manifests", "deltas", "held", "snapshots", "terms", "spark"})
+_SPARKS = frozenset({"offsets", "commits"})
 
 _NUMBERED = re.compile(r"[0-9]{12,}\.json")
 
@@ -144,11 +145,7 @@ class Checkpoint:
         try:
             raw = self._read_json(CARD)
         except FileNotFoundError:
-            if _HELD & set(self.directory.list("")):
-                raise ForeignCheckpoint(
-                    f"{self.directory.uri} holds a checkpoint but no {CARD}, so it is not one of Ferryman's "
-                    "or was partly deleted. Give the job a directory of its own, or restore the file."
-                ) from None
+            self._refuse(self.directory.list(""))
             return None
         if isinstance(written := raw.get("format"), int) and written > FORMAT:
             raise NewerFormat(
@@ -156,6 +153,31 @@ class Checkpoint:
                 f"format {FORMAT}. Upgrade ferryman, or start the job on a new checkpoint."
             )
         return self._parsed(CARD, JobCard.parse, raw)
+
+    def refuse_foreign(self) -> None:
+        """Refuse the checkpoint of somebody else; nothing is written there, as a lock would be."""
+        try:
+            held = self.directory.list("")
+        except OSError:
+            # What is wrong with it is said by whoever wants to write.
+            return
+        if CARD not in held:
+            self._refuse(held)
+
+    def _refuse(self, held: Collection[str]) -> None:
+        """Refuse a directory that has no card, by what it holds."""
+        if _OURS.intersection(held):
+            raise ForeignCheckpoint(
+                f"{self.directory.uri} holds a checkpoint but no {CARD}, so it is not one of Ferryman's "
+                "or was partly deleted. Give the job a directory of its own, or restore the file."
+            ) from None
+        if _SPARKS.intersection(held):
+            raise ForeignCheckpoint(
+                f"{self.directory.uri} is the checkpoint of a Spark query, and Ferryman keeps state in files of its "
+                "own. It was left as it is. Give the job another directory. To take the state over, read it with "
+                'spark.read.format("statestore").option("stateVarName", "...").load(...) and give it to the operator '
+                "as initialState: docs/migrating-from-transformWithState.md has the lines."
+            ) from None
 
     def job_card(self) -> JobCard:
         """Read the job's card of what should be a checkpoint; `ForeignCheckpoint` where it is none."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ferryman._log.checkpoint import evolution_of, same_columns, schemas_of, with_evolution
 from ferryman._model.errors import StateSchemaChanged
 from ferryman._model.records import JobCard, TableCard
-from ferryman._state.evolve import fields_of, forgotten, names_of, unfit
+from ferryman._state.evolve import ANY, fields_of, forgotten, names_of, unfit
 from ferryman._state.tables import DUE_TIME
 
 # An operator that cannot be called any more gives its calls up.
@@ -90,6 +90,16 @@ def _taken_on(name: str, old: TableCard, mine: TableCard, gone: Sequence[str], w
         f"  state {one!r}: {was} -> {now}"
         for one, was, now in unfit(before, after, mine.aliases, (*gone, _TIMERS), plain, name[len(old.operator) + 1 :])
     ]
+    if lines and any(one.endswith(f".{ANY}") for one in gone):
+        listed = "\n".join(lines)
+        raise StateSchemaChanged(
+            f"operator {mine.operator!r} does not fit its state in {where}:\n{listed}\n"
+            "A processor's state may gain fields, or lose some, or be widened; but not gain and lose in one start, as "
+            "that may be a new name for what is kept. Leave the old field out in one start, and add the new one in the "
+            "next. "
+            "A state that is no longer declared must be given up with handle.deleteIfExists in `init`. Else put the "
+            "declaration back, or start on a new checkpoint."
+        )
     if lines:
         listed = "\n".join(lines)
         raise StateSchemaChanged(

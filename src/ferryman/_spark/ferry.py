@@ -203,6 +203,8 @@ class Ferry:
         advice.advise(self.spark)
         kernels.warm()
         place = directory(self._checkpoint, fsync=self._fsync)
+        # Before anything is written there.
+        Checkpoint(place).refuse_foreign()
         if not (self._single_driver or place.fences()):
             raise UnfencedStorage(
                 f"{place.uri}: this storage does not create a file only where there is none, or Ferryman has no way to "

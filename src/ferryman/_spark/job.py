@@ -32,6 +32,7 @@ from ferryman._spark.changing import Changing
 from ferryman._spark.controlled import Controlled
 from ferryman._spark.epoch import EpochProgress, EpochRunner
 from ferryman._spark.home import home
+from ferryman._spark.query import QueryNames
 from ferryman._spark.reading import ReadAsBegun
 from ferryman._spark.state import StateView
 from ferryman._spark.stream import Source
@@ -51,7 +52,7 @@ class _Stopping(Exception):
     """Ends Spark's query from inside: raised instead of an epoch when the job is to stop."""
 
 
-class Job(Changing):
+class Job(Changing, QueryNames):
     """One Structured Streaming query under Ferryman; `Ferry.start` makes it."""
 
     def __init__(
@@ -84,6 +85,7 @@ class Job(Changing):
         self._changed = threading.Condition()
         self._stopping = False
         self._closed = False
+        self._released = False
         self._failure: BaseException | None = None
         self._last_epoch_at = time.monotonic()
         self._silent_session = spark.newSession()
@@ -213,8 +215,8 @@ class Job(Changing):
 
     @property
     def active(self) -> bool:
-        """Tell whether the job runs."""
-        return bool(self._query.isActive)
+        """Tell whether the job runs; once it does not, its checkpoint is free and it can be started again."""
+        return not self._released
 
     @property
     def epoch(self) -> int:
@@ -248,7 +250,7 @@ class Job(Changing):
         """Wait until the job ends; tell whether it has. Raises the job's error if it failed."""
         with contextlib.suppress(PySparkException):
             self._query.awaitTermination(timeout)  # type: ignore[arg-type]
-        if self.active:
+        if self._query.isActive:
             return False
         self._close()
         self._raise_failure()
@@ -263,8 +265,12 @@ class Job(Changing):
     def stop(self) -> None:
         """End after the epoch under way, quietly.
 
-        Called from inside an epoch, by a sink's function, it returns at once and the job ends after the epoch.
+        Called from inside an epoch, by a sink's function, it returns at once and the job ends after the epoch. A job
+        that has failed is stopped as well: `wait` and `exception` tell of its error.
         """
+        if not self._query.isActive:
+            # Of a query that is stopped nobody would ask what it had ended with.
+            self.exception()
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -276,11 +282,10 @@ class Job(Changing):
             return
         self._end()
         self._close()
-        self._raise_failure()
 
     def _end(self) -> None:
         with _quiet(self._spark):
-            while self.active:
+            while self._query.isActive:
                 # The next epoch, if one is coming, ends the query from inside; else nothing is under way.
                 with self._turn:
                     pass
@@ -308,28 +313,41 @@ class Job(Changing):
                 self._closed = True
                 self._changed.notify_all()
             self._nudge.set()
-            if self._clock.is_alive() and self._clock is not threading.current_thread():
-                self._clock.join()
-            self._reading.end()
-            self._control.close()
-            self._background.close()
-            self._runner.close()
-            # The home of a run is of no use to the next one.
-            shutil.rmtree(self._home, ignore_errors=True)
-            self._lock.release()
+            try:
+                if self._clock.is_alive() and self._clock is not threading.current_thread():
+                    self._clock.join()
+                self._reading.end()
+                self._control.close()
+                self._background.close()
+                self._runner.close()
+                # The home of a run is of no use to the next one.
+                shutil.rmtree(self._home, ignore_errors=True)
+            finally:
+                self._lock.release()
+                with self._changed:
+                    self._released = True
+                    self._changed.notify_all()
 
     def _query_failure(self) -> BaseException | None:
         with contextlib.suppress(Py4JError):
             return self._query.exception()
         return None
 
-    def _raise_failure(self) -> None:
+    def exception(self) -> BaseException | None:
+        """Give the error that the job has failed with, as Spark's `StreamingQuery.exception` does; None if it has not.
+
+        Nothing is raised; `wait` raises it.
+        """
         if self._failure is None and not self._stopping:
             error = self._query_failure()
             if error is not None:
                 self._failure = self._superseded(error) or self._unwritable(error) or as_ferryman(error, self.name)
-        if self._failure is not None:
-            raise self._failure
+        return self._failure
+
+    def _raise_failure(self) -> None:
+        error = self.exception()
+        if error is not None:
+            raise error
 
     def _superseded(self, error: BaseException) -> Superseded | None:
         """Tell whether a newer run has taken over: Spark may notice it first, as two write one log."""

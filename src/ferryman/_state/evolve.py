@@ -114,7 +114,8 @@ def unfit(
 ) -> Iterator[tuple[str, str, str]]:
     """List the columns whose old values the new declaration cannot hold: (name, old type, new type).
 
-    `dropped` names columns that are given up, and fields of structs by their paths, "column.field". In columns that are
+    `dropped` names columns that are given up, and fields of structs by their paths, "column.field", or "column.*" for
+    whatever fields are left out, as long as none is new: that might be the old one by a new name. In columns that are
     not `plain` the user's values are in a struct of the state's own, which is no part of a path. Where all columns are
     of one state, `whole` is that state's name, and its fields go by it.
     """
@@ -128,7 +129,8 @@ def unfit(
         states = (whole,) if whole else (name, one.name)
         gone = {each[len(state) + 1 :] for each in dropped for state in states if each.startswith(f"{state}.")}
         if one.name not in plain and pa.types.is_struct(before):
-            gone = {f"{before.field(n).name}.{path}" for n in range(before.num_fields) for path in gone}
+            inside = {f"{before.field(n).name}.{path}" for n in range(before.num_fields) for path in gone}
+            gone = inside | (gone & {ANY})
         if not widens(before, one.type, gone):
             yield one.name, str(before), str(one.type)
     for one in old:
@@ -167,6 +169,10 @@ def forgotten(old: pa.DataType, new: pa.DataType) -> Iterator[tuple[str, str]]:
             yield from forgotten(old.field(number).type, new.field(number).type)
 
 
+# Gives up whatever fields are left out.
+ANY = "*"
+# When a value expires: in its struct, beside the fields that were declared.
+EXPIRES = "_expires"
 # Where a field of a struct says how it was called earlier: a JSON list.
 _ALIASES = b"ferryman.aliases"
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -188,7 +194,8 @@ def fields_of(kind: pa.DataType, path: str) -> Iterator[tuple[str, pa.Field]]:
 def widens(old: pa.DataType, new: pa.DataType, gone: Collection[str] = (), path: str = "") -> bool:
     """Tell whether every value of one type is a value of another, but for fields of structs that are given up.
 
-    Those are named by their paths: what is in a list or a map has the path of that.
+    Those are named by their paths: what is in a list or a map has the path of that. `ANY` stands for all of a struct
+    that has no new ones.
 
     Examples
     --------
@@ -202,12 +209,18 @@ def widens(old: pa.DataType, new: pa.DataType, gone: Collection[str] = (), path:
         olds = {old.field(number).name: old.field(number).type for number in range(old.num_fields)}
         # As `fit_array` reads it: each takes one, which has its name or, where none has, an earlier one of it.
         after: dict[str, pa.DataType] = {}
+        new_ones = set()
         for one in (new.field(number) for number in range(new.num_fields)):
             taken = next((name for name in names_of(one) if name in olds), None)
-            if taken is not None:
+            if taken is None:
+                new_ones.add(one.name)
+            else:
                 after[taken] = one.type
+        left_out = ANY in gone and not new_ones - {EXPIRES}
         return all(
-            widens(kind, after[name], gone, f"{path}{name}.") if name in after else f"{path}{name}" in gone
+            widens(kind, after[name], gone, f"{path}{name}.")
+            if name in after
+            else f"{path}{name}" in gone or (left_out and name != EXPIRES)
             for name, kind in olds.items()
         )
     if t.is_list(old) and t.is_list(new):

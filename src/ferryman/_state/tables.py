@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ferryman._state.compiled import Ints
+from ferryman._state.evolve import EXPIRES as EXPIRES
 from ferryman._state.evolve import Evolution
 from ferryman._state.keys import Keys, KeySchema, prefixes
 from ferryman._state.store.contract import Found, Ranges, Store, delta_schema, end_of
@@ -21,7 +22,6 @@ from ferryman._state.words import Mask
 DUE_TIME = "_time"
 DUE_WHAT = "_what"
 POSITION = "_position"
-EXPIRES = "_expires"
 GROUP = "_group"
 
 # More rows than anybody has entries.

@@ -108,17 +108,31 @@ class Record:
         """Give values as later epochs will read them, so that this one reads the same."""
         assert self.plain is not None, "the caller looked"
         read: list[Any] = []
-        for number, (value, rounded) in enumerate(zip(values, self._rounded, strict=True)):
-            if not rounded and type(value) in _PLAIN:
+        for number, value in enumerate(values):
+            if type(value) is self._as_they_are[number] or value is None:
                 read.append(value)
                 continue
             try:
                 stored = self._as_stored(number, self.plain(value))
                 kind = self.fields[number].type
-                read.append(pa.scalar(stored, kind).as_py() if pa.types.is_decimal(kind) else stored)
+                exact = pa.types.is_decimal(kind)
+                read.append(pa.scalar(stored, kind).as_py() if exact else self._number(number, stored))
             except Exception:  # What does not fit is refused, with its field, when the key's changes are gathered.
                 read.append(value)
         return tuple(read)
+
+    def _number(self, number: int, value: Any) -> Any:
+        """Give a number of another type as one of the field's own; Arrow would cut it to a whole one in silence."""
+        kind = self.fields[number].type
+        if type(value) not in (int, float) or type(value) is self._natives[number] or pa.types.is_nested(kind):
+            return value
+        return value if pa.types.is_integer(kind) and value != value // 1 else pa.scalar(value, kind).as_py()
+
+    @cached_property
+    def _as_they_are(self) -> tuple[Callable[..., Any] | None, ...]:
+        """Give the Python type of each field whose values come back as they were; None where some do not."""
+        kinds = zip(self._natives, self._rounded, strict=True)
+        return tuple(native if native in _PLAIN and not rounded else None for native, rounded in kinds)
 
     @cached_property
     def _rounded(self) -> tuple[bool, ...]:

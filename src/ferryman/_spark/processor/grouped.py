@@ -22,6 +22,7 @@ from ferryman._spark.processor.run import INITIAL, ProcessorRunner
 from ferryman._spark.schema import declared_struct, parse_ddl, to_arrow
 from ferryman._spark.stream import find_name
 from ferryman._spark.task import OperatorSpec, TimeSpec
+from ferryman._state.evolve import ANY
 from ferryman._state.keys import KeySchema
 
 if TYPE_CHECKING:
@@ -182,7 +183,9 @@ class GroupedStream:
         if start is not None:
             inputs = inputs.append(pa.field(INITIAL, to_arrow(start.schema).field(INITIAL).type))
         key = KeySchema(keyed.key, nulls=True)
-        spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, tuple(recorder.deleted.values()))
+        # As with Spark, a field that a schema leaves out is given up.
+        given_up = (*recorder.deleted.values(), *(f"{one.stored}.{ANY}" for one in declared))
+        spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, given_up)
         return keyed.operated(spec, output, event_time=event_time or None, initial=start)
 
 
