@@ -64,7 +64,7 @@ def test_frames_may_differ_in_types_and_in_the_order_of_columns() -> None:
         pd.DataFrame({"total": [3], "n": [2.0], "key": [2], "more": ["x"]}),
         pd.DataFrame({"key": [3, 4], "n": [2.0, None], "total": [None, 1.0]}),
         pd.DataFrame({"key": [5], "n": [None], "total": [None]}),
-        pd.DataFrame({0: [6], 1: [7], 2: [8.0]}),
+        pd.DataFrame({0: [6], 1: [7], 2: [8.0], 3: ["more"]}),
         pd.DataFrame({"key": pd.array([7, 8], "Int64"), "n": pd.array([None, 1], "Int32"), "total": [1.0, 2.0]}),
         pd.DataFrame({"key": [9], "n": [2], "total": [3.0]}),
     ) == [
@@ -94,6 +94,43 @@ def test_times_are_of_the_sessions_clock_and_objects_are_as_declared() -> None:
         (noon + 11 * hour, "a", *rest), (noon + 3 * hour, "b", *rest), (None, None, *rest),
         (noon + 11 * hour, "c", *rest),
     ]  # fmt: skip
+
+
+def test_times_inside_of_others_are_of_the_sessions_clock_too() -> None:
+    at = pa.timestamp("us", "UTC")
+    schema = pa.schema(
+        [
+            ("list", pa.list_(at)),
+            ("map", pa.map_(pa.string(), at)),
+            ("struct", pa.struct([("t", at), ("n", pa.int32())])),
+        ]
+    )
+    naive = pd.Timestamp("2024-01-15 12:00")
+    given = pd.DataFrame(
+        {
+            "list": [[naive, None, naive.tz_localize("UTC")], np.array(["2024-01-15T12:00"], "datetime64[us]"), None],
+            "map": [{"a": naive}, {}, {"b": None}],
+            "struct": [{"t": naive.to_pydatetime(), "n": 1}, {"n": 2}, None],
+        }
+    )
+    berlin, utc = (datetime.datetime(2024, 1, 15, hour, tzinfo=datetime.timezone.utc) for hour in (11, 12))
+    assert taken(given, schema=schema, timezone="Europe/Berlin") == [
+        ([berlin, None, utc], [("a", berlin)], {"t": berlin, "n": 1}),
+        ([berlin], [], {"t": None, "n": 2}),
+        (None, [("b", None)], None),
+    ]
+
+
+def test_an_hour_that_comes_twice_is_the_second_and_what_is_finer_than_spark_is_cut_off() -> None:
+    schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    frames = [
+        pd.DataFrame({"at": [pd.Timestamp(one)]}) for one in ("2024-10-27 02:30", "2024-01-15 12:00:00.123456789")
+    ]
+    utc = datetime.timezone.utc
+    assert taken(*frames, schema=schema, timezone="Europe/Berlin") == [
+        (datetime.datetime(2024, 10, 27, 1, 30, tzinfo=utc),),
+        (datetime.datetime(2024, 1, 15, 11, 0, 0, 123456, tzinfo=utc),),
+    ]
 
 
 def test_nothing_given_is_an_empty_table() -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import _create_converter_to_pandas
 
 from ferryman._model.errors import OutputMismatch
 from ferryman._operator.run import Given, Misfit, to_column
+from ferryman._spark.processor.local_times import localised
 from ferryman._spark.processor.rows import WhoseRow, shape
 from ferryman._spark.schema import to_spark
 
@@ -32,7 +33,7 @@ def to_frame(rows: pa.Table, timezone: str, *, wide: bool = False) -> pd.DataFra
 
     With `wide`, numbers are of 64 bits, as transformWithStateInPandas has them and applyInPandasWithState has not.
     """
-    nested = {}
+    nested: dict[int, pd.Series] = {}
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type) and field.type.tz is not None:
             local = pc.local_timestamp(rows.column(number).cast(pa.timestamp("us", timezone)))
@@ -40,11 +41,18 @@ def to_frame(rows: pa.Table, timezone: str, *, wide: bool = False) -> pd.DataFra
         elif wide and (pa.types.is_signed_integer(field.type) or pa.types.is_float32(field.type)):
             kind = pa.float64() if pa.types.is_float32(field.type) else pa.int64()
             rows = rows.set_column(number, field.name, rows.column(number).cast(kind))
-        elif pa.types.is_nested(field.type) and "timestamp" in str(field.type):
-            nested[field.name] = _to_local(field, timezone)(rows.column(number).to_pandas(**_TIMES))
-    frame: pd.DataFrame = rows.to_pandas(maps_as_pydicts="lossy", **_TIMES)
-    for name, series in nested.items():
-        frame[name] = series
+        elif pa.types.is_nested(field.type):
+            # Whole numbers stay whole beside nulls.
+            plain = rows.column(number).to_pandas(integer_object_nulls=True, **_TIMES)
+            nested[number] = _to_local(field, timezone)(plain)
+    if not nested:
+        frame: pd.DataFrame = rows.to_pandas(**_TIMES)
+        return frame
+    names = rows.column_names
+    flat = [number for number in range(len(names)) if number not in nested]
+    frame = rows.select(flat).to_pandas(**_TIMES) if flat else pd.DataFrame(index=pd.RangeIndex(rows.num_rows))
+    for number, series in nested.items():
+        frame.insert(number, names[number], series, allow_duplicates=True)
     return frame
 
 
@@ -190,7 +198,7 @@ class Frames:
     def _places(self, have: list[Any]) -> list[int]:
         """Tell where in a frame the declared columns are."""
         names = self._schema.names
-        if have and not isinstance(have[0], str) and len(have) == len(names):
+        if len(have) >= len(names) and not any(isinstance(one, str) for one in have):
             return list(range(len(names)))
         if any(name not in have for name in names):
             raise self._mismatch(f"a frame with the columns {have}")
@@ -220,21 +228,45 @@ def _blocks(frame: pd.DataFrame) -> list[tuple[list[int], Any]] | None:
 
 
 def _array(values: Any, field: pa.Field, timezone: str) -> pa.Array:
+    kind = field.type
+    local = localised(kind, timezone) if pa.types.is_nested(kind) else None
     try:
-        array = pa.array(values, from_pandas=True)
-        if pa.types.is_timestamp(array.type) and array.type.tz is None and getattr(field.type, "tz", None):
-            array = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
-        return array if array.type == field.type else array.cast(field.type)
+        if local is None:
+            array = pa.array(values, from_pandas=True)
+            if pa.types.is_timestamp(array.type) and array.type.tz is None and getattr(kind, "tz", None):
+                array = _of_session(array, values.dtype, timezone)
+            if array.type == kind:
+                return array
+            # Spark, too, cuts off what is smaller than a microsecond.
+            return array.cast(kind, safe=not (_is_time(array.type) and _is_time(kind)))
     except (pa.ArrowException, TypeError, ValueError):
-        # Objects of mixed or nested types go value by value, and the one that does not fit is named.
-        # As Python's own: numpy's whole numbers make no decimals.
-        bring = shape(field.type)
-        listed = [_value(one) for one in values.tolist()]
-        return to_column(listed if bring is None else [bring(one) for one in listed], field, "column")
+        pass
+    # Objects of mixed or nested types go value by value, and the one that does not fit is named.
+    # As Python's own: numpy's whole numbers make no decimals.
+    listed = [_value(one) for one in values.tolist()]
+    for convert in (shape(kind), local):
+        if convert is not None:
+            listed = [convert(one) for one in listed]
+    return to_column(listed, field, "column")
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        # Of times in nanoseconds numpy would make numbers.
+        return list(value) if value.dtype.kind in "mM" else value.tolist()
     # NaN, NaT and the like differ from themselves.
     return None if value is None or value is pd.NA or value != value else value
+
+
+def _of_session(times: pa.Array, dtype: Any, timezone: str) -> pa.Array:
+    """Put a zone to times without one, as Spark does: an hour that comes twice is the second, by the winter's clock.
+
+    Times that pandas keeps as Python's own objects Spark takes for UTC.
+    """
+    if dtype.kind == "O":
+        return pc.assume_timezone(times, "UTC")
+    return pc.assume_timezone(times, timezone, ambiguous="latest", nonexistent="latest")
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_duration(kind))

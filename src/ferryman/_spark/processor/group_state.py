@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
@@ -40,9 +40,10 @@ class GroupStateProcessor(StatefulProcessor):
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
         import pandas as pd
 
-        return self._call(key, iter((pd.DataFrame(columns=self._input),)), timerValues, timed_out=True)
+        # Spark gives a list here, not an iterator.
+        return self._call(key, [pd.DataFrame(columns=self._input)], timerValues, timed_out=True)
 
-    def _call(self, key: Any, rows: Iterator[Any], time: Any, *, timed_out: bool) -> Iterator[Any]:
+    def _call(self, key: Any, rows: Iterable[Any], time: Any, *, timed_out: bool) -> Iterator[Any]:
         before = self._state.get()
         group = GroupState(
             before if before is not None else (),  # type: ignore[arg-type]

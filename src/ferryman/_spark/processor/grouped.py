@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -101,9 +102,9 @@ class GroupedStream:
         func, outputStructType, stateStructType, outputMode, timeoutConf
             As for Spark.
         name
-            The operator's name in the checkpoint; the function's own name if left out.
+            The operator's name in the checkpoint; the function's own name if left out, and `function` for a lambda.
         """
-        label = name or str(getattr(func, "__name__", "function"))
+        label = name or _label(getattr(func, "__name__", "function"))
         mode = time_mode(timeoutConf, label)
         state = parse_ddl(stateStructType, f"operator {label!r}, stateStructType")
         parent = self._keyed.parent
@@ -132,7 +133,7 @@ class GroupedStream:
         event_time: str,
         name: str | None,
     ) -> Stream:
-        label = name or type(processor).__name__
+        label = name or _label(type(processor).__name__)
         mode = _checked(label, processor, output_mode, time_mode)
         output = declared_struct(output_type, label)
         event_time = find_name(event_time, output.names, exactly=self._keyed.parent.case_sensitive) or event_time
@@ -187,6 +188,17 @@ class GroupedStream:
         given_up = (*recorder.deleted.values(), *(f"{one.stored}.{ANY}" for one in declared))
         spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, given_up)
         return keyed.operated(spec, output, event_time=event_time or None, initial=start)
+
+
+def _label(own: str) -> str:
+    """Give a name for files to a function or class that may be called anything in Python.
+
+    Examples
+    --------
+    >>> _label("Counting"), _label("Zähler"), _label("<lambda>")
+    ('Counting', 'Z_e4_hler', 'function')
+    """
+    return re.sub(r"[^A-Za-z0-9_]", lambda one: f"_{ord(one[0]):x}_", own) if own.isidentifier() else "function"
 
 
 def _checked(label: str, processor: Any, output_mode: str, time_mode: str) -> str:

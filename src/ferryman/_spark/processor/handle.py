@@ -17,6 +17,7 @@ from ferryman._model.errors import InvalidConfiguration
 from ferryman._operator.cells import Variables
 from ferryman._operator.cells.lists import ListCell
 from ferryman._operator.cells.maps import MapCell
+from ferryman._operator.cells.timers import TimerCell
 from ferryman._operator.cells.values import ValueCell
 from ferryman._spark.processor.declare import Declared, Kind, stored_name
 from ferryman._spark.processor.states import FerriedList, FerriedMap, FerriedValue
@@ -157,9 +158,9 @@ class Handle(StatefulProcessorHandle):
         self._timers().delete(int(expiryTimestampMs))
 
     def listTimers(self) -> Iterator[int]:
-        return iter(self._timers().listed())
+        return _listed(self._timers())
 
-    def _timers(self) -> Any:
+    def _timers(self) -> TimerCell:
         if self._variables.timers is None:
             raise ValueError(
                 "timers are not available with timeMode 'None'. Use timeMode 'ProcessingTime' or 'EventTime'"
@@ -186,3 +187,8 @@ def _deleted(name: str) -> Any:
             "keep what you need in a state of another name"
         )
     )
+
+
+def _listed(timers: TimerCell) -> Iterator[int]:
+    """List timers when the first is asked for, as Spark does."""
+    yield from timers.listed()

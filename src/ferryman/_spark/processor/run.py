@@ -21,8 +21,9 @@ from ferryman._model.errors import FerrymanError, LateOutput, OperatorFailed, St
 from ferryman._operator.cells import Variables
 from ferryman._operator.run import Given, Made, Misfit, in_time, late_bound
 from ferryman._spark.processor.declare import Declared
-from ferryman._spark.processor.frames import Batches, Frames, cut, to_frame
+from ferryman._spark.processor.frames import Batches, Frames
 from ferryman._spark.processor.handle import Handle
+from ferryman._spark.processor.key_frames import key_frames
 from ferryman._spark.processor.keys import expired_keys, input_keys
 from ferryman._spark.processor.rows import OutputRows, input_rows
 from ferryman._state.aggregates.kernels import frozen, group
@@ -73,9 +74,9 @@ class ProcessorRunner:
                 gc.enable()
         return self._made(given, variables, call)
 
-    def frame(self, rows: pa.Table) -> pd.DataFrame:
-        """Make a pandas frame of rows."""
-        return to_frame(rows, self.timezone, wide=not self.group_state)
+    def frames(self, rows: pa.Table, counts: list[int]) -> Iterator[pd.DataFrame]:
+        """Make pandas frames of rows: one for each key, by the number of its rows."""
+        return key_frames(rows, counts, self.timezone, group_state=self.group_state)
 
     def _made(self, given: Given, variables: Variables, call: _Call) -> Made:
         if (mutated := variables.mutated()) is not None:
@@ -100,7 +101,7 @@ class _Call:
         self._given = given
         self._variables = variables
         self._focus = variables.focus
-        self.keys: list[Any] = input_keys(given.keys, runner.timezone, pandas=runner.pandas)
+        self.keys: list[Any] = input_keys(given.keys, runner.timezone, pandas=runner.pandas, numpy=runner.group_state)
         time = given.time
         self._values = (
             TimerValues()
@@ -148,7 +149,7 @@ class _Call:
             positions, counts = np.unique(positions, return_counts=True)
             pieces = self._runner.batches.pieces(counts.tolist(), table)
             positions = np.repeat(positions, [len(one) for one in pieces])
-            initial = cut(self._runner.frame(table), list(chain(*pieces)))
+            initial = self._runner.frames(table, list(chain(*pieces)))
         for position, one in zip(positions.tolist(), initial, strict=True):
             self._focus.position = position
             user.handleInitialState(self.keys[position], one, self._values)
@@ -173,7 +174,7 @@ class _Call:
         rows: Iterator[Any]
         if self._runner.pandas:
             pieces = self._runner.batches.pieces(counts, table)
-            rows = cut(self._runner.frame(table), list(chain(*pieces)))
+            rows = self._runner.frames(table, list(chain(*pieces)))
             counts = [len(one) for one in pieces]
         else:
             rows = input_rows(table)
@@ -189,7 +190,10 @@ class _Call:
         focus.position = None
 
     def _timers(self, user: StatefulProcessor) -> None:
-        """Call for every timer up to now, those set in this epoch as well, in the order of time."""
+        """Call for every timer up to now, those set in this epoch as well, in the order of time.
+
+        As with Spark, what such a call sets or deletes changes nothing about who is called in this epoch.
+        """
         timers, time = self._variables.timers, self._given.time
         if timers is None:
             return
@@ -198,9 +202,8 @@ class _Call:
         due = {(at, position) for at, position, what in time.due if not what}
         due |= {(at, position) for (at, position, what), there in self._focus.due.items() if there and not what}
         keys = self.keys if self._runner.group_state else expired_keys(self._given.keys, self._runner.key)
-        for at, position in sorted(due):
-            if until is None or at > until or not timers.has(position, at):
-                continue
+        called = [(at, at_key) for at, at_key in due if until is not None and at <= until and timers.has(at_key, at)]
+        for at, position in sorted(called):
             self._focus.position = position
             some = user.handleExpiredTimer(
                 key=keys[position], timerValues=self._values, expiredTimerInfo=ExpiredTimerInfo(at)

@@ -1,4 +1,7 @@
-"""States as a processor sees them: the methods of Spark's `ValueState`, `ListState` and `MapState`."""
+"""States as a processor sees them: the methods of Spark's `ValueState`, `ListState` and `MapState`.
+
+What iterates is a generator: as with Spark, the state is read when the first value is asked for, and not again.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class FerriedList(ListState):
         return self._cell.exists()
 
     def get(self) -> Iterator[Tuple]:
-        return self._cell.get()
+        yield from self._cell.get()
 
     def put(self, newState: list[Tuple]) -> None:
         self._cell.put(self._some(newState, "put", "Call clear to empty it"))
@@ -77,13 +80,16 @@ class FerriedMap(MapState):
         self._cell.set(key if type(key) is tuple else self._tuple(key, "updateValue"), value)
 
     def iterator(self) -> Iterator[tuple[Tuple, Tuple]]:
-        return ((key, tuple(value)) for key, value in self._cell.items())
+        for key, value in self._cell.items():
+            yield key, tuple(value)
 
     def keys(self) -> Iterator[Tuple]:
-        return (key for key, _ in self._cell.items())
+        for key, _ in self._cell.items():
+            yield key
 
     def values(self) -> Iterator[Tuple]:
-        return (tuple(value) for _, value in self._cell.items())
+        for _, value in self._cell.items():
+            yield tuple(value)
 
     def removeKey(self, key: Tuple) -> None:
         self._cell.remove(key if type(key) is tuple else self._tuple(key, "removeKey"))

@@ -1,0 +1,106 @@
+"""The frames that a processor gets, with the types that Spark gives them: they depend on where there are nulls.
+
+pandas has no null among numpy's whole numbers and booleans. Spark converts the rows of each key for themselves for a
+function of applyInPandasWithState, so that a null makes floats of its own key's numbers alone; for
+transformWithStateInPandas all rows of a task are converted at once, and pandas then finds out the types of each key's
+frame anew, which makes booleans of those without a null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from keyword import iskeyword
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from ferryman._spark.processor.frames import cut, to_frame
+
+
+def key_frames(rows: pa.Table, counts: list[int], timezone: str, *, group_state: bool) -> Iterator[pd.DataFrame]:
+    """Cut rows into one frame per key, by the number of its rows."""
+    if not group_state:
+        rows = _with_floats(rows).rename_columns(spark_names(rows.column_names))
+    for number, field in enumerate(rows.schema):
+        if group_state and pa.types.is_nested(field.type) and _list_with_nulls(rows.column(number).combine_chunks()):
+            # An array's own type is another where there is a null in it.
+            ends = np.cumsum(counts).tolist()
+            return (to_frame(rows.slice(end - count, count), timezone) for end, count in zip(ends, counts, strict=True))
+    uneven = [
+        number
+        for number, field in enumerate(rows.schema)
+        if rows.column(number).null_count and _changes_with_nulls(field.type)
+    ]
+    if not uneven:
+        return cut(to_frame(rows, timezone, wide=not group_state), counts)
+    return _by_pattern(rows, counts, uneven, timezone, wide=not group_state)
+
+
+def _by_pattern(
+    rows: pa.Table, counts: list[int], uneven: list[int], timezone: str, *, wide: bool
+) -> Iterator[pd.DataFrame]:
+    """Convert together the keys that have nulls in the same columns; hand the frames out in the order of the keys."""
+    ends = np.cumsum(np.array(counts, np.int64))
+    begins = ends - np.array(counts, np.int64)
+    masks = [rows.column(number).is_null().to_numpy() for number in uneven]
+    # For every key, in which of these columns it has a null.
+    patterns = np.stack([np.logical_or.reduceat(mask, begins) for mask in masks], axis=1)
+    kinds, which = np.unique(patterns, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    frames = []
+    for kind in range(len(kinds)):
+        mine = np.flatnonzero(which == kind)
+        taken = rows.take(pa.array(_rows_of(begins[mine], ends[mine])))
+        frames.append(cut(to_frame(taken, timezone, wide=wide), (ends - begins)[mine].tolist()))
+    for kind in which.tolist():
+        yield next(frames[kind])
+
+
+def _rows_of(begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.arange(begin, end) for begin, end in zip(begins, ends, strict=True)])
+
+
+def _with_floats(rows: pa.Table) -> pa.Table:
+    """Make floats of whole numbers with a null among them, for all keys alike."""
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_integer(field.type) and rows.column(number).null_count:
+            rows = rows.set_column(number, field.name, rows.column(number).cast(pa.float64(), safe=False))
+    return rows
+
+
+def _changes_with_nulls(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def _list_with_nulls(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Tell whether there is an array of whole numbers or booleans with a null in it, at any depth."""
+    kind = column.type
+    if isinstance(column, pa.ChunkedArray):
+        return any(_list_with_nulls(one) for one in column.chunks)
+    if pa.types.is_struct(kind):
+        return any(_list_with_nulls(column.field(number)) for number in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return _list_with_nulls(column.items)
+    if pa.types.is_nested(kind):
+        values = column.flatten()
+        return bool(values.null_count and _changes_with_nulls(values.type)) or _list_with_nulls(values)
+    return False
+
+
+def spark_names(names: list[str]) -> list[str]:
+    """Name columns as transformWithStateInPandas does: one that could be no attribute in Python goes by its place.
+
+    Examples
+    --------
+    >>> spark_names(["key", "my count", "_x", "class"])
+    ['key', '_1', '_2', '_3']
+    """
+    seen: set[str] = set()
+    made = []
+    for place, name in enumerate(names):
+        bad = not name.isidentifier() or iskeyword(name) or name.startswith("_") or name in seen
+        seen.add(name)
+        made.append(f"_{place}" if bad else name)
+    return made

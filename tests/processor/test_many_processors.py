@@ -1,0 +1,45 @@
+"""Many kinds of processors and functions, each on Spark and on Ferryman: the same rows, batch by batch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from processor import kind, kinds_function, kinds_pandas, kinds_state, kinds_time
+from processor.kind import Batches, Kind, Runs, differences
+from pyspark import cloudpickle
+
+TABLES = (kinds_state, kinds_time, kinds_pandas, kinds_function)
+KINDS: list[Kind] = [one for table in TABLES for one in table.KINDS]
+
+# The workers cannot import the tests.
+for module in (kind, *TABLES):
+    cloudpickle.register_pickle_by_value(sys.modules[module.__name__])
+
+Ahead = dict[str, tuple[Runs, "Future[Batches]"]]
+
+
+@pytest.fixture(scope="module")
+def ahead(spark: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ahead]:
+    """Let Spark's own run ahead, as most of what it does is waiting: the kinds of the tests that were asked for."""
+    asked = {item.callspec.params["one"].name for item in request.session.items if hasattr(item, "callspec")
+             and isinstance(item.callspec.params.get("one"), Kind)}  # fmt: skip
+    runs = {one.name: Runs(one, spark, tmp_path_factory.mktemp("kind")) for one in KINDS if one.name in asked}
+    with ThreadPoolExecutor(1) as threads:
+        yield {name: (run, threads.submit(run.on_spark)) for name, run in runs.items()}
+        threads.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("one", KINDS, ids=lambda one: one.name)
+def test_the_same_rows_in_every_batch(one: Kind, ahead: Ahead) -> None:
+    runs, theirs = ahead[one.name]
+    ours = runs.on_ferryman()
+    assert any(ours), "a kind that puts nothing out shows nothing"
+    assert ours == theirs.result(), differences(ours, theirs.result())
+
+
+def test_there_are_many_kinds() -> None:
+    assert len({one.name for one in KINDS}) == len(KINDS) >= 40
