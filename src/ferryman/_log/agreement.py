@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.checkpoint import Checkpoint, is_number
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.records import Manifest
 
@@ -59,13 +59,13 @@ def read_offsets(checkpoint: Checkpoint, batch: int) -> tuple[Any, ...]:
 
 
 def _newest(checkpoint: Checkpoint, side: str) -> int:
-    return max((int(name) for name in checkpoint.directory.list(f"spark/{side}") if name.isdigit()), default=-1)
+    return max((int(name) for name in checkpoint.directory.list(f"spark/{side}") if is_number(name)), default=-1)
 
 
 def _json(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line
 
 
@@ -74,5 +74,5 @@ def batch_time(checkpoint: Checkpoint, batch: int) -> int | None:
     try:
         lines = checkpoint.directory.read(f"spark/offsets/{batch}").to_pybytes().decode().splitlines()
         return int(json.loads(lines[1])["batchTimestampMs"])
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
+    except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None

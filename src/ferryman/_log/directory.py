@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -97,7 +98,11 @@ class LocalDirectory:
     def read(self, name: str) -> pa.Buffer:
         """Map a file into memory."""
         path = self.root / name
-        if path.stat().st_size == 0:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            # A link could lead anywhere, and a pipe would keep us for ever.
+            raise OSError(errno.EINVAL, "Not a plain file", str(path))
+        if status.st_size == 0:
             return pa.py_buffer(b"")
         with pa.memory_map(str(path)) as mapped:
             return mapped.read_buffer()
@@ -169,7 +174,8 @@ class LocalDirectory:
     def delete(self, names: Iterable[str]) -> None:
         """Unlink files."""
         for name in names:
-            (self.root / name).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                (self.root / name).unlink()
 
     def sweep(self, folder: str) -> None:
         """Remove the temporary files that killed writers left in a folder, or in the root."""

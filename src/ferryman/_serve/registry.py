@@ -66,7 +66,7 @@ def running() -> list[Running]:
                 continue
             one = Running(**json.loads(file.read_text()))
             os.kill(one.pid, 0)
-        except (ValueError, TypeError, ProcessLookupError):
+        except (ValueError, TypeError, OverflowError, RecursionError, ProcessLookupError):
             with contextlib.suppress(OSError):
                 file.unlink()
         except OSError:

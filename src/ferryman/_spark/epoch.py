@@ -24,7 +24,8 @@ from pyspark.sql import DataFrame
 from ferryman._log.agreement import read_offsets
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import PinningLost
-from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._model.watermarks import Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
 from ferryman._spark.broadcast import BroadcastTable
