@@ -32,7 +32,7 @@ def peak(pid: int) -> int:
 @pytest.fixture
 def state_host(tmp_path, log, watched):
     location = start(tmp_path, "a", watched)
-    yield location, json.loads((tmp_path / "a" / "state-host.json").read_text())["pid"]
+    return location, json.loads((tmp_path / "a" / "state-host.json").read_text())["pid"]
 
 
 @pytest.fixture

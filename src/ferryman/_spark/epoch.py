@@ -34,6 +34,7 @@ from ferryman._spark.plan import EPOCH_CONF, Planner
 from ferryman._spark.reconfigure import Reconfigurer
 from ferryman._spark.stream import Output
 from ferryman._spark.task import Control
+from ferryman._state.zones import in_zone
 from ferryman._testing.faults import reach
 
 
@@ -320,7 +321,7 @@ class EpochRunner:
         for name, table in self._broadcasts.items():
             operator, _, state = name.rpartition(".")
             stream = self._planner.nodes[operator].stream.broadcasts[state].stream
-            rows = self._planner.build(stream, source, {}, set(), made).toArrow()
+            rows = in_zone(self._planner.build(stream, source, {}, set(), made).toArrow())
             refs[name] = table.update(rows, epoch, self._planner.routing, time_ms)
         return refs
 

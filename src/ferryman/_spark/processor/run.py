@@ -26,6 +26,7 @@ from ferryman._spark.processor.handle import Handle
 from ferryman._spark.processor.keys import expired_keys, input_keys
 from ferryman._spark.processor.rows import OutputRows, input_rows
 from ferryman._state.aggregates.kernels import frozen, group
+from ferryman._state.zones import in_zone
 
 # The column that carries the rows of the initial state into the first epoch.
 INITIAL = "_initial"
@@ -139,7 +140,7 @@ class _Call:
         order = np.argsort(index[mask], kind="stable")
         positions = index[mask][order]
         table = table.take(pa.array(order))
-        initial: Iterator[Any] = input_rows(table)
+        initial: Iterator[Any] = input_rows(in_zone(table, self._runner.timezone))
         if self._runner.pandas:
             # As Spark does: the rows of a key in one frame.
             positions, counts = np.unique(positions, return_counts=True)
@@ -165,7 +166,10 @@ class _Call:
         self._doing = "handleInputRows"
         table, positions, counts = self._grouped()
         focus, keys, values, handle = self._focus, self.keys, self._values, user.handleInputRows
-        rows: Iterator[Any] = cut(self._runner.frame(table), counts) if self._runner.pandas else input_rows(table)
+        runner = self._runner
+        rows: Iterator[Any] = (
+            cut(runner.frame(table), counts) if runner.pandas else input_rows(in_zone(table, runner.timezone))
+        )
         for position, count in zip(positions, counts, strict=True):
             focus.position = position
             mine = islice(rows, 1 if self._runner.pandas else count)
