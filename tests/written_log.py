@@ -15,7 +15,8 @@ from ferryman._log.directory import Directory, LocalDirectory
 from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot
 from ferryman._model.errors import FerrymanError
-from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._model.watermarks import Watermarks
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import HASH, delta_schema
 

@@ -15,8 +15,9 @@ from written_log import hash_of, local_log, state_of
 from ferryman._log import snapshot as snapshots
 from ferryman._log.checkpoint import Checkpoint, card_of
 from ferryman._log.directory import LocalDirectory
-from ferryman._log.fold import GROUPS_KEY, rebuild
+from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot
+from ferryman._log.sound import GROUPS_KEY
 from ferryman._log.verify import verify
 from ferryman._model.records import JobCard, Manifest, RoutingTable
 from ferryman._state.keys import KeySchema

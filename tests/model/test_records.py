@@ -20,21 +20,26 @@ from ferryman._model.records import (
     Snapshot,
     SnapshotFile,
     TableCard,
-    Watermarks,
 )
+from ferryman._model.shape import MOST_TIME_MS
+from ferryman._model.watermarks import Watermarks
 
-REFS = st.builds(DeltaRef, st.text(), st.integers(0, 63), st.integers(0), st.integers(0), st.text())
-RECORDS = st.builds(OperatorRecord, st.integers(0), st.integers(0), st.integers(0), st.integers(0))
+COUNTS = st.integers(0, 2**63 - 1)
+LONGS = st.integers(-(2**63), 2**63 - 1)
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.]{0,20}", fullmatch=True)
+FILES = NAMES.map("deltas/{}".format)
+REFS = st.builds(DeltaRef, FILES, st.integers(0, 63), COUNTS, COUNTS, NAMES)
+RECORDS = st.builds(OperatorRecord, COUNTS, COUNTS, COUNTS, COUNTS)
 WATERMARKS = st.builds(
     Watermarks,
-    st.dictionaries(st.text(), st.integers(), max_size=2),
-    st.none() | st.integers(),
-    st.none() | st.integers(),
+    st.dictionaries(NAMES, LONGS, max_size=2),
+    st.none() | LONGS,
+    st.none() | LONGS,
 )
 TABLES = st.integers(1, 16).flatmap(
     lambda instances: st.builds(
         RoutingTable,
-        st.integers(1),
+        COUNTS,
         st.just(instances),
         st.lists(st.integers(0, instances - 1), min_size=1, max_size=64).map(tuple),
     )
@@ -46,13 +51,13 @@ JSON = st.recursive(
 )
 MANIFESTS = st.builds(
     Manifest,
-    st.integers(1),
-    st.integers(-1),
+    COUNTS,
+    st.integers(-1, 2**63 - 1),
     st.booleans(),
-    st.integers(0),
+    st.integers(0, MOST_TIME_MS),
     TABLES,
-    st.dictionaries(st.text(), RECORDS, max_size=3),
-    st.dictionaries(st.text(), st.lists(REFS, max_size=3).map(tuple), max_size=3),
+    st.dictionaries(NAMES, RECORDS, max_size=3),
+    st.dictionaries(NAMES, st.lists(REFS, max_size=3).map(tuple), max_size=3),
     st.dictionaries(st.text(), JSON, max_size=2),
     WATERMARKS,
     st.lists(JSON, max_size=2).map(tuple),

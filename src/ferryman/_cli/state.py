@@ -12,11 +12,13 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
-from ferryman._cli.tables import print_table, ranges, size
+from ferryman._cli.tables import print_table, ranges, shown, size
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.describe import Description, describe, first_rows
 from ferryman._log.directory import directory
 from ferryman._model.errors import CorruptCheckpoint, ForeignCheckpoint
+from ferryman._state.store.record_values import plain_type
+from ferryman._state.words import one_array
 
 Path = Annotated[str, typer.Argument(help="The checkpoint directory: a path, or a URI.", metavar="PATH")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -51,7 +53,7 @@ def state(
     if as_json:
         raw = found.json()
         if rows is not None:
-            raw["rows"] = rows.to_pylist(maps_as_pydicts="strict")
+            raw["rows"] = [dict(zip(rows.column_names, row, strict=True)) for row in _values(rows)]
         typer.echo(json.dumps(raw, default=_plain))
         return
     out = Console(highlight=False)
@@ -77,7 +79,7 @@ def _print_summary(out: Console, found: Description) -> None:
     ]
     width = max(len(name) for name, _ in facts) + 2
     for name, value in facts:
-        out.print(f"{name:<{width}}{value}", markup=False, soft_wrap=True)
+        out.print(f"{name:<{width}}{shown(str(value))}", markup=False, soft_wrap=True)
     out.print()
     print_table(
         out,
@@ -101,7 +103,20 @@ def _print_summary(out: Console, found: Description) -> None:
 def _print_rows(out: Console, found: Description, operator: str, rows: pa.Table) -> None:
     total = next(one.rows for one in found.tables if one.name == operator)
     title = f"{operator}, epoch {found.epoch}: {rows.num_rows:,} of {total:,} keys"
-    print_table(out, title, rows.column_names, [list(row.values()) for row in rows.to_pylist()])
+    print_table(out, title, rows.column_names, _values(rows))
+
+
+def _values(rows: pa.Table) -> list[list[object]]:
+    """Give rows as Python's values; times that Python has none for, as the numbers they are."""
+    return [list(row) for row in zip(*map(_column, rows.columns), strict=True)]
+
+
+def _column(column: pa.ChunkedArray) -> list[object]:
+    try:
+        return list(column.to_pylist(maps_as_pydicts="strict"))
+    except (ValueError, OverflowError, KeyError, TypeError):
+        whole = one_array(column, column.type)
+        return list(whole.view(plain_type(whole.type)).to_pylist())
 
 
 def _columns(columns: tuple[tuple[str, str], ...]) -> str:

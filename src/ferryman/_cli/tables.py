@@ -12,7 +12,7 @@ from rich.table import Table
 
 def print_table(out: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; numbers to the right."""
-    listed = [list(row) for row in rows]
+    title, columns, listed = shown(title), [shown(name) for name in columns], [list(row) for row in rows]
     numeric = [bool(listed) and all(isinstance(row[at], int | float) for row in listed) for at in range(len(columns))]
     texts = [[_text(cell) for cell in row] for row in listed]
     out.print(title, style="bold", markup=False, soft_wrap=True)
@@ -69,4 +69,15 @@ def size(count: int) -> str:
 
 
 def _text(cell: object) -> str:
-    return "null" if cell is None else str(cell)
+    return "null" if cell is None else shown(str(cell))
+
+
+def shown(text: str) -> str:
+    r"""Write text so that it cannot steer a terminal: what has no shape of its own, as Python would write it.
+
+    Examples
+    --------
+    >>> shown("a\x1b[31mb\nc")
+    'a\\x1b[31mb\\nc'
+    """
+    return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.fold import Groups, base_of, fold, fold_deltas, of_groups, read_snapshot_file
+from ferryman._log.fold import Groups, base_of, fold_deltas, of_groups, read_snapshot_file
+from ferryman._log.sound import fitted
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta, StaleTask
 from ferryman._model.records import DeltaRef
 from ferryman._state.evolve import Evolution
@@ -79,7 +80,9 @@ class Columns:
 
     def read(self, checkpoint: Checkpoint, ref: DeltaRef) -> pa.Table:
         """Read a delta, as the table is declared now."""
-        return self.evolution.fit(checkpoint.read_delta(ref), delta_schema(self.key, self.state))
+        rows = checkpoint.read_delta(ref)
+        with checkpoint.sound(ref.file):
+            return fitted(rows, delta_schema(self.key, self.state), self.key, self.evolution)
 
 
 def _folded(deltas: list[pa.Table], table: Columns) -> pa.Table:
@@ -109,8 +112,9 @@ def _rebuild(store: Store, checkpoint: Checkpoint, table: Columns, groups: Group
             for one in base.tables.get(table.name, ()) if base else ():
                 held = (left >= one.first) & (left <= one.last)
                 if held.any():
-                    part = read_snapshot_file(checkpoint, one, left[held])
-                    part = fold(part, None, table.key, table.state, table.evolution)
+                    part = read_snapshot_file(checkpoint, one, left[held], table.groups)
+                    with checkpoint.sound(one.file):
+                        part = fitted(part, part_schema(table.key, table.state), table.key, table.evolution)
                     store.ingest(part, left[held], after)
                     left = left[~held]
             store.ingest(part_schema(table.key, table.state).empty_table(), left, after)
@@ -126,7 +130,7 @@ def _apply_chain(store: Store, checkpoint: Checkpoint, table: Columns, groups: G
     """Apply deltas in runs of some size, so that neither the number of epochs nor the memory grows with the chain."""
     held: list[pa.Table] = []
     for epoch in range(after + 1, to + 1):
-        manifest = checkpoint.own_manifest(epoch)
+        manifest = checkpoint.own_manifest(epoch, table.groups)
         owners = set(np.asarray(manifest.routing.owner)[groups].tolist())
         owners.update(*(some for group, some in manifest.routing.workers().items() if group in groups))
         for ref in manifest.tables.get(table.name, ()):

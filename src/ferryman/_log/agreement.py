@@ -89,5 +89,5 @@ def batch_time(checkpoint: Checkpoint, batch: int) -> int | None:
     try:
         lines = checkpoint.directory.read(f"spark/offsets/{batch}").to_pybytes().decode().splitlines()
         return int(json.loads(lines[1])["batchTimestampMs"])
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
+    except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None

@@ -22,6 +22,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -29,16 +30,21 @@ import pyarrow as pa
 import xxhash
 
 from ferryman._log.directory import Directory
+from ferryman._log.sense import nonsense_in, nonsense_in_list
+from ferryman._log.sound import Unsound, check_schema, one_row, reading, rows_of
 from ferryman._model.errors import (
     CheckpointInUse,
     CorruptCheckpoint,
     ForeignCheckpoint,
     MissingDelta,
     NewerFormat,
+    UnhashableKey,
 )
 from ferryman._model.records import FORMAT, DeltaRef, Intent, JobCard, Manifest, Snapshot, TableCard
+from ferryman._model.shape import Misshapen, file_name
 from ferryman._state.evolve import Evolution
 from ferryman._state.keys import KeySchema
+from ferryman._state.store.contract import DELETED, HASH
 
 CARD = "ferryman.json"
 INTENT = "intent.json"
@@ -50,7 +56,8 @@ FOLDERS = ("manifests", "deltas", "held", "snapshots", "terms")
 _OURS = frozenset({"manifests", "deltas", "held", "snapshots", "terms", "spark"})
 _SPARKS = frozenset({"offsets", "commits"})
 
-_NUMBERED = re.compile(r"[0-9]{12,}\.json")
+# An epoch has one name only, and is a number of 64 bits.
+_NUMBERED = re.compile(r"([0-9]{12}|[1-9][0-9]{12,17})\.json")
 
 T = TypeVar("T")
 
@@ -58,6 +65,11 @@ T = TypeVar("T")
 def checksum(data: bytes | memoryview | pa.Buffer) -> str:
     """Give the checksum Ferryman stores of some bytes: XXH3, 64 bits, in hex."""
     return str(xxhash.xxh3_64_hexdigest(memoryview(data)))
+
+
+def is_number(name: str) -> bool:
+    """Tell whether a file of Spark's log is named after a micro-batch."""
+    return name.isascii() and name.isdigit() and len(name) <= 18
 
 
 def encode_schema(schema: pa.Schema) -> str:
@@ -68,6 +80,25 @@ def encode_schema(schema: pa.Schema) -> str:
 def decode_schema(text: str) -> pa.Schema:
     """Read an Arrow schema written by `encode_schema`."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def check_card(card: TableCard) -> None:
+    """Refuse a table's card that nothing can be read by: its schemas, and what it says of columns."""
+    with reading("a table's card"):
+        for one in (card.schema, *card.earlier):
+            fields = decode_schema(one)
+            check_schema(fields)
+            if any(name in fields.names for name in (HASH, DELETED)):
+                raise ValueError(f"{HASH} and {DELETED} are columns of its own")
+        names = decode_schema(card.schema).names
+        if not card.key or names != [name for name, _ in (*card.key, *card.state)]:
+            raise ValueError("its columns are not those of its schema")
+        for one in card.earlier:
+            if len(decode_schema(one)) < len(card.key):
+                raise ValueError("an earlier schema has fewer columns than the key")
+            schemas_of(replace(card, schema=one))
+        schemas_of(card)
+        evolution_of(card)
 
 
 def card_of(
@@ -118,10 +149,7 @@ def schemas_of(card: TableCard) -> tuple[KeySchema, pa.Schema]:
 
 def evolution_of(card: TableCard) -> Evolution:
     """Give back how files of earlier declarations of a table are read."""
-    defaults = None
-    if card.defaults:
-        with pa.ipc.open_stream(pa.py_buffer(base64.b64decode(card.defaults))) as reader:
-            defaults = reader.read_all()
+    defaults = one_row(pa.py_buffer(base64.b64decode(card.defaults))) if card.defaults else None
     return Evolution(defaults, card.aliases)
 
 
@@ -137,6 +165,8 @@ class Checkpoint:
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
+        # As the card has it, once that was read.
+        self._groups: int | None = None
 
     # -- the job's card --------------------------------------------------------------------------
 
@@ -152,7 +182,14 @@ class Checkpoint:
                 f"{self.directory.uri} was written in format {written}, and this Ferryman reads up to "
                 f"format {FORMAT}. Upgrade ferryman, or start the job on a new checkpoint."
             )
-        return self._parsed(CARD, JobCard.parse, raw)
+        card = self._parsed(CARD, JobCard.parse, raw)
+        for name, one in card.tables.items():
+            try:
+                check_card(one)
+            except (Unsound, UnhashableKey) as fault:
+                raise self._unsound(CARD, f"has a table {name!r} that {fault}") from fault
+        self._groups = card.groups
+        return card
 
     def refuse_foreign(self) -> None:
         """Refuse the checkpoint of somebody else; nothing is written there, as a lock would be."""
@@ -195,6 +232,7 @@ class Checkpoint:
     def create(self, card: JobCard) -> None:
         """Write the job's card; the first file of a checkpoint."""
         self._write_json(CARD, asdict(card), new=False)
+        self._groups = card.groups
 
     # -- manifests -------------------------------------------------------------------------------
 
@@ -218,15 +256,12 @@ class Checkpoint:
         epochs = self.epochs()
         return self.own_manifest(epochs[-1]) if epochs else None
 
-    def own_manifest(self, epoch: int) -> Manifest:
-        """Read the manifest of an epoch; one that is whole but of another epoch is no better than a damaged one."""
+    def own_manifest(self, epoch: int, groups: int | None = None) -> Manifest:
+        """Read the manifest of an epoch; one that is whole and makes no sense is no better than a damaged one."""
         manifest = self.manifest(epoch)
-        if manifest.epoch != epoch:
-            raise CorruptCheckpoint(
-                f"manifests/{epoch:012d}.json in {self.directory.uri} is the manifest of another epoch, "
-                f"{manifest.epoch}. Restore the file from a backup of the checkpoint; `ferryman verify` tells what "
-                "else is damaged."
-            )
+        nonsense = nonsense_in(manifest, epoch, groups or self._groups)
+        if nonsense is not None:
+            raise self._unsound(f"manifests/{epoch:012d}.json", nonsense)
         return manifest
 
     def commit(self, manifest: Manifest) -> None:
@@ -288,18 +323,19 @@ class Checkpoint:
     def read_delta(self, ref: DeltaRef) -> pa.Table:
         """Read a delta, or rows that are held, checked."""
         data = self.verified(ref.file, ref.checksum, ref.bytes)
-        with pa.ipc.open_file(data) as reader:
-            return reader.read_all()
+        with self.sound(ref.file):
+            return rows_of(data, ref.rows)
 
     def verified(self, name: str, digest: str, size: int) -> pa.Buffer:
         """Read a file and check it against what was written."""
         try:
-            data = self.directory.read(name)
+            data = self.directory.read(file_name(name))
+        except Misshapen as error:
+            raise self._unsound(name, "is no name of a file of a checkpoint") from error
         except FileNotFoundError:
-            raise MissingDelta(
-                f"{name} is missing in {self.directory.uri}, and a committed epoch needs it. Restore the file "
-                "from a backup of the checkpoint; `ferryman verify` lists the epochs that can still be rebuilt."
-            ) from None
+            raise self.missing(name) from None
+        except OSError as error:
+            raise self._unsound(name, f"cannot be read ({error.strerror or error})") from error
         if data.size != size or checksum(data) != digest:
             why = f"has {data.size} bytes instead of {size}" if data.size != size else "has altered bytes"
             raise CorruptCheckpoint(
@@ -332,7 +368,13 @@ class Checkpoint:
     def snapshot_before(self, epoch: int) -> Snapshot | None:
         """Read the newest snapshot at or before an epoch."""
         usable = [number for number in self.snapshots() if number <= epoch]
-        return self.snapshot(usable[-1]) if usable else None
+        if not usable:
+            return None
+        snapshot = self.snapshot(usable[-1])
+        nonsense = nonsense_in_list(snapshot, usable[-1], self._groups)
+        if nonsense is not None:
+            raise self._unsound(f"snapshots/{usable[-1]:012d}.json", nonsense)
+        return snapshot
 
     # -- JSON with a checksum --------------------------------------------------------------------
 
@@ -357,12 +399,17 @@ class Checkpoint:
         return True
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        text = self.directory.read(name).to_pybytes()
+        try:
+            text = self.directory.read(name).to_pybytes()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            raise
+        except OSError as error:
+            raise self._unsound(name, f"cannot be read ({error.strerror or error})") from error
         try:
             raw = json.loads(text)
             body: dict[str, Any] = raw["body"]
             sound = checksum(json.dumps(body, separators=(",", ":")).encode()) == raw["checksum"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             sound = False
         if not sound or not isinstance(body, dict):
             raise self._altered(name)
@@ -373,6 +420,27 @@ class Checkpoint:
             return parse(raw)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._altered(name) from error
+
+    @contextmanager
+    def sound(self, name: str) -> Iterator[None]:
+        """Make what is found wrong with a file the error that names it."""
+        try:
+            yield
+        except Unsound as fault:
+            raise self._unsound(name, str(fault)) from fault
+
+    def missing(self, name: str) -> MissingDelta:
+        """Say that a file is not there."""
+        return MissingDelta(
+            f"{name} is missing in {self.directory.uri}, and a committed epoch needs it. Restore the file "
+            "from a backup of the checkpoint; `ferryman verify` lists the epochs that can still be rebuilt."
+        )
+
+    def _unsound(self, name: str, what: str) -> CorruptCheckpoint:
+        return CorruptCheckpoint(
+            f"{name} in {self.directory.uri} {what}. Restore the file from a backup of the checkpoint; "
+            "`ferryman verify` tells what else is damaged."
+        )
 
     def _altered(self, name: str) -> CorruptCheckpoint:
         return CorruptCheckpoint(

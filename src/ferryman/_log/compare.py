@@ -101,7 +101,7 @@ class _Chain:
         start = timeline.base(timeline.kept[0])
         # Behind an unsound file nothing is known until the next sound snapshot.
         known = start == 0
-        for epoch in range(start, timeline.kept[-1] + 1):
+        for epoch in sorted({start, start + 1, *timeline.kept, *(one for one in timeline.lists if one >= start)}):
             if epoch > start:
                 known = known and timeline.folds(epoch)
                 if known:
@@ -127,8 +127,9 @@ class _Chain:
         snapshot = self._timeline.lists[epoch]
         size = sum(one.bytes for one in snapshot.tables.get(self._table, ()))
         self._advance(size // self._passes)
-        part = read_snapshot(self._checkpoint, snapshot, self._table, self._groups, self._columns.card)
-        return fold(part, None, self._columns.key, self._columns.state)
+        mine = self._columns
+        part = read_snapshot(self._checkpoint, snapshot, self._table, self._groups, mine.card, mine.groups)
+        return fold(part, None, mine.key, mine.state)
 
     def _folded(self) -> pa.Table:
         key, state = self._columns.key, self._columns.state

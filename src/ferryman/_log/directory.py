@@ -10,6 +10,7 @@ import contextlib
 import errno
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -125,7 +126,11 @@ class LocalDirectory:
     def read(self, name: str) -> pa.Buffer:
         """Map a file into memory."""
         path = self.root / name
-        if path.stat().st_size == 0:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            # A link could lead anywhere, and a pipe would keep us for ever.
+            raise OSError(errno.EINVAL, "Not a plain file", str(path))
+        if status.st_size == 0:
             return pa.py_buffer(b"")
         with pa.memory_map(str(path)) as mapped:
             return mapped.read_buffer()
@@ -214,7 +219,8 @@ class LocalDirectory:
         folders = set()
         for name in names:
             path = self.root / name
-            self._unlink(path)
+            with contextlib.suppress(IsADirectoryError):
+                self._unlink(path)
             folders.add(path.parent)
         if self._fsync:
             for folder in folders:

@@ -6,7 +6,6 @@ another key group, a key that appears twice, a schema that is not the card's. Bo
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,18 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ferryman._log.checkpoint import Checkpoint, evolution_of, schemas_of
-from ferryman._log.fold import GROUPS_KEY, keys_of
+from ferryman._log.fold import keys_of
+from ferryman._log.sound import GROUPS_KEY, Unsound, fitted, parquet_of, part_of, rows_of
 from ferryman._model.errors import FerrymanError, MissingDelta
 from ferryman._model.records import DeltaRef, RoutingTable, SnapshotFile, TableCard
+from ferryman._model.shape import MOST_GROUPS
 from ferryman._routing.owners import routed
 from ferryman._state.keys import KeySchema, distinct
 from ferryman._state.store.contract import DELETED, HASH, delta_schema, part_schema
 
 MISSING = "is missing"
-
-
-class Unsound(Exception):
-    """Say what is wrong with a file, as the end of a sentence that begins with its name."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,9 @@ class Columns:
 
     def read(self, checkpoint: Checkpoint, ref: DeltaRef) -> pa.Table:
         """Read a delta, as the table is declared now."""
-        return evolution_of(self.card).fit(checkpoint.read_delta(ref), self.deltas[0])
+        rows = checkpoint.read_delta(ref)
+        with checkpoint.sound(ref.file):
+            return fitted(rows, self.deltas[0], self.key, evolution_of(self.card))
 
 
 def _as_read(part: pa.Schema) -> pa.Schema:
@@ -72,14 +71,7 @@ def examine_delta(
         What its table's files look like; without it, only checksum and readability are examined.
     """
     try:
-        data = _sound_bytes(checkpoint, ref)
-        try:
-            with pa.ipc.open_file(data) as reader:
-                rows = reader.read_all()
-            rows.validate(full=True)
-        except (pa.ArrowException, OSError) as error:
-            raise Unsound(f"cannot be read as Arrow ({_first_line(error)})") from error
-        _expect_rows(rows, ref.rows)
+        rows = rows_of(_sound_bytes(checkpoint, ref), ref.rows)
         if columns is None or routing is None:
             return None
         groups = _examine_rows(rows, columns.deltas, columns)
@@ -99,13 +91,9 @@ def examine_snapshot_file(checkpoint: Checkpoint, one: SnapshotFile, columns: Co
     """Tell what is wrong with a file of a snapshot; None if nothing is."""
     try:
         data = _sound_bytes(checkpoint, one)
-        try:
-            file = pq.ParquetFile(pa.BufferReader(data))
-            parts = [file.read_row_group(number, use_threads=False) for number in range(file.num_row_groups)]
-            rows = pa.concat_tables(parts) if parts else file.schema_arrow.empty_table()
-            held = [int(group) for group in json.loads((file.metadata.metadata or {})[GROUPS_KEY])]
-        except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
-            raise Unsound(f"cannot be read as Parquet of a snapshot ({_first_line(error)})") from error
+        file, held = parquet_of(data, one.bytes, MOST_GROUPS if columns is None else columns.groups)
+        parts = [part_of(file, [number]) for number in range(file.num_row_groups)]
+        rows = pa.concat_tables(parts) if parts else file.schema_arrow.empty_table()
         _expect_rows(rows, one.rows)
         if columns is None:
             return None
@@ -127,11 +115,12 @@ def _sound_bytes(checkpoint: Checkpoint, ref: DeltaRef | SnapshotFile) -> pa.Buf
     except MissingDelta as error:
         raise Unsound(MISSING) from error
     except FerrymanError as error:
-        size = checkpoint.directory.read(ref.file).size
+        try:
+            size = checkpoint.directory.read(ref.file).size
+        except OSError as reason:
+            raise Unsound(f"cannot be read ({reason.strerror or reason})") from error
         what = f"has {size} bytes instead of {ref.bytes}" if size != ref.bytes else "has altered bytes"
         raise Unsound(what) from error
-    except OSError as error:
-        raise Unsound(f"cannot be read ({error.strerror or error})") from error
 
 
 def _expect_rows(rows: pa.Table, expected: int) -> None:
@@ -161,7 +150,3 @@ def _examine_rows(
 def _some(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
     shown = ", ".join(map(str, numbers[:5].tolist()))
     return shown if len(numbers) <= 5 else f"{shown} and {len(numbers) - 5} more"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -6,23 +6,21 @@ after it, folds by keeping the last row of every key and leaving out the deleted
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ferryman._log.checkpoint import Checkpoint, chain, evolution_of, schemas_of
+from ferryman._log.sound import fitted, parquet_of, part_of
 from ferryman._model.errors import MissingDelta, UnknownOption
 from ferryman._model.records import JobCard, Snapshot, SnapshotFile, TableCard
 from ferryman._state.evolve import Evolution
 from ferryman._state.keys import Keys, KeySchema, last
 from ferryman._state.store.contract import DELETED, HASH, delta_schema, part_schema
 
-GROUPS_KEY = b"ferryman.groups"
 RUN_ROWS = 4 << 20
 
 Groups = npt.NDArray[np.int64]
@@ -78,24 +76,27 @@ def fold(
     return rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
 
 
-def read_snapshot_file(checkpoint: Checkpoint, one: SnapshotFile, groups: Groups | None) -> pa.Table:
+def read_snapshot_file(checkpoint: Checkpoint, one: SnapshotFile, groups: Groups | None, total: int) -> pa.Table:
     """Read the rows of some key groups from a snapshot's file, checked."""
-    file = pq.ParquetFile(pa.BufferReader(checkpoint.verified(one.file, one.checksum, one.bytes)))
-    held: list[int] = json.loads((file.metadata.metadata or {})[GROUPS_KEY])
-    wanted = range(len(held)) if groups is None else np.flatnonzero(np.isin(held, groups)).tolist()
-    rows = file.read_row_groups(list(wanted), use_threads=False)
-    return rows.replace_schema_metadata(None)
+    data = checkpoint.verified(one.file, one.checksum, one.bytes)
+    with checkpoint.sound(one.file):
+        file, held = parquet_of(data, one.bytes, total)
+        wanted = range(len(held)) if groups is None else np.flatnonzero(np.isin(held, groups)).tolist()
+        return part_of(file, wanted).replace_schema_metadata(None)
 
 
 def read_snapshot(
-    checkpoint: Checkpoint, snapshot: Snapshot, table: str, groups: Groups | None, card: TableCard
+    checkpoint: Checkpoint, snapshot: Snapshot, table: str, groups: Groups | None, card: TableCard, total: int
 ) -> pa.Table | None:
     """Read the rows of some key groups of a table from a snapshot; None where it has none."""
-    schema, evolution = part_schema(*schemas_of(card)), evolution_of(card)
+    key, state = schemas_of(card)
+    schema, evolution = part_schema(key, state), evolution_of(card)
     parts = []
     for one in snapshot.tables.get(table, ()):
         if groups is None or bool(((groups >= one.first) & (groups <= one.last)).any()):
-            parts.append(evolution.fit(read_snapshot_file(checkpoint, one, groups), schema))
+            rows = read_snapshot_file(checkpoint, one, groups, total)
+            with checkpoint.sound(one.file):
+                parts.append(fitted(rows, schema, key, evolution))
     return pa.concat_tables(parts).combine_chunks() if parts else None
 
 
@@ -105,10 +106,11 @@ def read_chain(
     """Read and fold the deltas of a table after one epoch and up to another."""
     key, state = schemas_of(card.tables[table])
     evolution, schema = evolution_of(card.tables[table]), delta_schema(key, state)
-    deltas = [
-        of_groups(evolution.fit(checkpoint.read_delta(ref), schema), groups, card.groups)
-        for _, ref in chain(checkpoint, table, after, upto)
-    ]
+    deltas = []
+    for _, ref in chain(checkpoint, table, after, upto):
+        rows = checkpoint.read_delta(ref)
+        with checkpoint.sound(ref.file):
+            deltas.append(of_groups(fitted(rows, schema, key, evolution), groups, card.groups))
     return fold_deltas(deltas, key) if deltas else None
 
 
@@ -150,6 +152,6 @@ def _rebuild(checkpoint: Checkpoint, table: str, epoch: int, groups: Groups | No
         raise UnknownOption(f"{checkpoint.directory.uri} has no table {table!r}; it has: {known}. Check the name.")
     key, state = schemas_of(card.tables[table])
     base, after = base_of(checkpoint, epoch)
-    part = read_snapshot(checkpoint, base, table, groups, card.tables[table]) if base else None
+    part = read_snapshot(checkpoint, base, table, groups, card.tables[table], card.groups) if base else None
     delta = read_chain(checkpoint, table, after, epoch, groups, card)
     return fold(part, delta, key, state, evolution_of(card.tables[table]))

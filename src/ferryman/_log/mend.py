@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 
-from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.checkpoint import Checkpoint, is_number
 from ferryman._log.spark_log import (
     batches,
     beside,
@@ -104,7 +104,7 @@ class _Mender:
         covered = file_counts(self._latest.offsets) if self._latest else {}
         for name in source_files(self._checkpoint):
             source = name.split("/")[2]
-            upto = covered.get(int(source), self._batch) if source.isdigit() else self._batch
+            upto = covered.get(int(source), self._batch) if is_number(source) else self._batch
             if source_number(name) > upto:
                 self._drop_if_torn(name)
 

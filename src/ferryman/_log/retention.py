@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.checkpoint import Checkpoint, is_number
 from ferryman._testing.faults import reach
 
 
@@ -61,4 +61,4 @@ def _held_no_more(checkpoint: Checkpoint, base: int) -> list[str]:
 def _epoch(name: str) -> float:
     """Read the epoch off a file's name; a file that is not ours is of no epoch, and stays."""
     number = name.split("-", 1)[0]
-    return int(number) if number.isdigit() else float("inf")
+    return int(number) if is_number(number) else float("inf")

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ferryman._log.checkpoint import Checkpoint, checksum, evolution_of, schemas_of
-from ferryman._log.fold import GROUPS_KEY, fold, of_groups, read_chain, read_snapshot_file
+from ferryman._log.fold import fold, of_groups, read_chain, read_snapshot_file
+from ferryman._log.sound import GROUPS_KEY, fitted
 from ferryman._model.records import JobCard, Snapshot, SnapshotFile
 from ferryman._state.store.contract import HASH, part_schema
 from ferryman._testing.faults import reach
@@ -63,7 +64,7 @@ def _table(
     checkpoint: Checkpoint, card: JobCard, table: str, base: Snapshot | None, epoch: int
 ) -> tuple[SnapshotFile, ...]:
     key, state = schemas_of(card.tables[table])
-    after = base.epoch if base else 0
+    evolution, after = evolution_of(card.tables[table]), base.epoch if base else 0
     delta = read_chain(checkpoint, table, after, epoch, None, card)
     before = base.tables.get(table, ()) if base else ()
     if delta is None:
@@ -73,10 +74,13 @@ def _table(
     written = []
     for position, (first, end) in enumerate(itertools.pairwise(edges)):
         groups = np.arange(first, end)
-        part = (
-            read_snapshot_file(checkpoint, before[position], None) if before else part_schema(key, state).empty_table()
-        )
-        folded = fold(part, of_groups(delta, groups, card.groups), key, state, evolution_of(card.tables[table]))
+        part = None
+        if before:
+            one = before[position]
+            part = read_snapshot_file(checkpoint, one, None, card.groups)
+            with checkpoint.sound(one.file):
+                part = fitted(part, part_schema(key, state), key, evolution)
+        folded = fold(part, of_groups(delta, groups, card.groups), key, state)
         for rows in _runs(folded, first, end - 1, card.groups):
             reach("snapshot")
             written.append(_write_file(checkpoint, epoch, table, rows, card.groups))

@@ -15,7 +15,7 @@ import json
 import re
 from typing import Any
 
-from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.checkpoint import Checkpoint, is_number
 from ferryman._model.records import Manifest, SparkLog
 
 _VERSION = re.compile(rb"v[0-9]+")
@@ -62,7 +62,7 @@ def beside(name: str) -> str:
 
 def batches(checkpoint: Checkpoint, side: str) -> list[int]:
     """List the micro-batches of `offsets` or `commits`, newest first."""
-    return sorted((int(name) for name in checkpoint.directory.list(f"spark/{side}") if name.isdigit()), reverse=True)
+    return sorted((int(name) for name in checkpoint.directory.list(f"spark/{side}") if is_number(name)), reverse=True)
 
 
 def source_files(checkpoint: Checkpoint) -> list[str]:
@@ -74,7 +74,7 @@ def source_files(checkpoint: Checkpoint) -> list[str]:
 def source_number(name: str) -> int:
     """Read a source's own count off the name of what it noted; -1 where it has none."""
     number = name.rpartition("/")[2].removesuffix(".compact")
-    return int(number) if number.isdigit() else -1
+    return int(number) if is_number(number) else -1
 
 
 def source_counts(checkpoint: Checkpoint) -> dict[int, int]:
@@ -82,7 +82,7 @@ def source_counts(checkpoint: Checkpoint) -> dict[int, int]:
     counts: dict[int, int] = {}
     for name in source_files(checkpoint):
         source = name.split("/")[2]
-        if source.isdigit():
+        if is_number(source):
             counts[int(source)] = max(source_number(name), counts.get(int(source), -1))
     return counts
 
@@ -95,7 +95,7 @@ def values_of(text: str) -> tuple[Any, ...]:
 def _value(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line
 
 
@@ -124,6 +124,6 @@ def _parses(line: bytes) -> bool:
         return True
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

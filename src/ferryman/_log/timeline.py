@@ -6,14 +6,18 @@ Reads only these small files. Which of the files they name are sound is found el
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.checkpoint import Checkpoint, is_number
+from ferryman._log.sense import nonsense_in, nonsense_in_list
 from ferryman._model.errors import FerrymanError
 from ferryman._model.records import DeltaRef, HeldRows, JobCard, Manifest, Snapshot, SnapshotFile
 
 Place = tuple[str, int]
+
+# So many manifests may be missing for each of them to be named as a fault.
+MOST_MISSING = 10_000
 
 
 @dataclass
@@ -46,7 +50,7 @@ class Timeline:
         """Read the manifests and the lists of snapshots."""
         # Spark commits a batch, and an epoch is intended, after the manifest before is there: looked at in this
         # order, a running job is no fault.
-        commits = [int(name) for name in checkpoint.directory.list("spark/commits") if name.isdigit()]
+        commits = [int(name) for name in checkpoint.directory.list("spark/commits") if is_number(name)]
         intended = _intended(checkpoint)
         timeline = cls(snapshots=checkpoint.snapshots())
         numbers = checkpoint.epochs()
@@ -126,6 +130,14 @@ class Timeline:
                 first = later[0]
             else:
                 self._wrong("manifest", base + 1, "is missing, as are all up to the first that is there")
+        missing = 0
+        for before, after in itertools.pairwise([first, *(epoch for epoch in known if epoch > first)]):
+            missing += after - before - 1
+            if missing > MOST_MISSING:
+                # So many are not lost by accident: somebody wrote a number that is none. Nothing goes through them all.
+                self._wrong("manifest", after, f"would be {after - before} epochs after the one before it")
+                last = before
+                break
         self.kept = tuple(range(first, last + 1))
 
     def _read_manifests(self, checkpoint: Checkpoint, card: JobCard | None, listed: set[int]) -> None:
@@ -140,7 +152,9 @@ class Timeline:
             except (FerrymanError, OSError):
                 self._wrong("manifest", epoch, "is truncated or altered")
                 continue
-            nonsense = _nonsense(manifest, epoch, batch, card)
+            nonsense = nonsense_in(manifest, epoch, *_of(card))
+            if nonsense is None and manifest.batch < batch:
+                nonsense = f"covers Spark's micro-batch {manifest.batch}, but an earlier epoch covers {batch}"
             if nonsense is not None:
                 self._wrong("manifest", epoch, nonsense)
                 continue
@@ -155,15 +169,9 @@ class Timeline:
             except (FerrymanError, OSError):
                 self._wrong("snapshot", epoch, "is truncated or altered")
                 continue
-            runs = [[(one.first, one.last) for one in files] for files in snapshot.tables.values()]
-            if snapshot.epoch != epoch:
-                self._wrong("snapshot", epoch, f"is the list of another snapshot, of epoch {snapshot.epoch}")
-            elif card is not None and (unknown := set(snapshot.tables) - set(card.tables)):
-                self._wrong("snapshot", epoch, f"names tables that the job does not have: {_names(unknown)}")
-            elif any(low > high for run in runs for low, high in run) or any(
-                before[1] >= after[0] for run in runs for before, after in itertools.pairwise(run)
-            ):
-                self._wrong("snapshot", epoch, "names files whose runs of key groups overlap")
+            nonsense = nonsense_in_list(snapshot, epoch, *_of(card))
+            if nonsense is not None:
+                self._wrong("snapshot", epoch, nonsense)
             else:
                 self.lists[epoch] = snapshot
 
@@ -182,30 +190,6 @@ def _intended(checkpoint: Checkpoint) -> int:
     return intent.epoch if intent else 1
 
 
-def _nonsense(manifest: Manifest, epoch: int, batch: int, card: JobCard | None) -> str | None:
-    """Tell what makes a manifest contradict its name, the one before, or the card."""
-    routing = manifest.routing
-    if manifest.epoch != epoch:
-        return f"is the manifest of another epoch, {manifest.epoch}"
-    if manifest.batch < batch:
-        return f"covers Spark's micro-batch {manifest.batch}, but an earlier epoch covers {batch}"
-    if not all(0 <= owner < routing.instances for owner in routing.owner):
-        return f"has a routing table that names instances beyond its {routing.instances}"
-    if not all(0 <= pin.instance < routing.instances for pin in routing.pins):
-        return f"pins a key to an instance beyond its {routing.instances}"
-    if len(routing.pinned) != len(routing.pins):
-        return "pins one key twice"
-    for table, refs in manifest.tables.items():
-        instances = [ref.instance for ref in refs]
-        if len(set(instances)) != len(instances):
-            return f"names two deltas of one instance of table {table!r}"
-    if card is not None:
-        if unknown := set(manifest.tables) - set(card.tables):
-            return f"names tables that the job does not have: {_names(unknown)}"
-        if len(routing.owner) != card.groups:
-            return f"has a routing table of {len(routing.owner)} key groups, and the job has {card.groups}"
-    return None
-
-
-def _names(names: set[str]) -> str:
-    return ", ".join(sorted(names))
+def _of(card: JobCard | None) -> tuple[int | None, Collection[str] | None]:
+    """Give what the card says of manifests and lists: how many key groups there are, and which tables."""
+    return (None, None) if card is None else (card.groups, card.tables)

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
+
+from ferryman._model.shape import (
+    MOST_GROUPS,
+    MOST_TIME_MS,
+    Misshapen,
+    file_name,
+    flag,
+    label,
+    listed,
+    long,
+    mapped,
+    shallow,
+    text,
+    texts,
+    whole,
+)
+from ferryman._model.watermarks import Watermarks
 
 FORMAT = 2
 GROUPS = 256
@@ -20,6 +37,17 @@ class DeltaRef:
     bytes: int
     checksum: str
 
+    @classmethod
+    def parse(cls, raw: Any) -> DeltaRef:
+        """Read a reference back from JSON."""
+        one = cls(**mapped(raw, "a delta"))
+        file_name(one.file)
+        whole(one.instance, "instance", high=MOST_GROUPS - 1)
+        whole(one.rows, "rows")
+        whole(one.bytes, "bytes")
+        text(one.checksum, "checksum")
+        return one
+
 
 @dataclass(frozen=True)
 class OperatorRecord:
@@ -30,6 +58,14 @@ class OperatorRecord:
     output: int
     late: int = 0
     heaviest: int = 0  # rows of the key that had most, where that is a considerable part of all
+
+    @classmethod
+    def parse(cls, raw: Any) -> OperatorRecord:
+        """Read a record back from JSON."""
+        one = cls(**mapped(raw, "an operator's record"))
+        for name, value in vars(one).items():
+            whole(value, name)
+        return one
 
 
 @dataclass(frozen=True, order=True)
@@ -52,6 +88,16 @@ class Pin:
     instance: int
     key: str
     hot: bool = False
+
+    @classmethod
+    def parse(cls, raw: Any) -> Pin:
+        """Read a pin back from JSON."""
+        one = cls(**mapped(raw, "a pin"))
+        long(one.hash, "hash")
+        whole(one.instance, "instance", high=MOST_GROUPS - 1)
+        text(one.key, "key")
+        flag(one.hot, "hot")
+        return one
 
 
 @dataclass(frozen=True)
@@ -105,10 +151,18 @@ class RoutingTable:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> RoutingTable:
-        """Read a table back from JSON."""
-        owner = tuple(instance for instance, length in raw["runs"] for _ in range(length))
-        pins = tuple(sorted(Pin(**one) for one in raw.get("pins", ())))
-        return cls(raw["version"], raw["instances"], owner, pins)
+        """Read a table back from JSON; its runs are bounded before they are laid out."""
+        raw = mapped(raw, "routing")
+        instances = whole(raw["instances"], "instances", 1, MOST_GROUPS)
+        runs = [
+            (whole(instance, "instance", high=MOST_GROUPS - 1), whole(length, "length", 1, MOST_GROUPS))
+            for instance, length in listed(raw["runs"], "runs")
+        ]
+        if not 1 <= sum(length for _, length in runs) <= MOST_GROUPS:
+            raise Misshapen(f"runs does not cover 1 to {MOST_GROUPS} key groups")
+        owner = tuple(instance for instance, length in runs for _ in range(length))
+        pins = tuple(sorted(Pin.parse(one) for one in listed(raw.get("pins", []), "pins")))
+        return cls(whole(raw["version"], "version"), instances, owner, pins)
 
     @property
     def pinned(self) -> dict[int, int]:
@@ -136,51 +190,6 @@ class RoutingTable:
             group = self.group(pin.hash)
             found[group] = found.get(group, frozenset({self.owner[group]})) | {pin.instance}
         return found
-
-
-@dataclass(frozen=True)
-class Watermarks:
-    """Say how far event time has come: no row older than the watermark is waited for.
-
-    Attributes
-    ----------
-    inputs
-        Each declared watermark: the latest time seen less the delay. By its column, and where several are declared on
-        one column, by that and the first operator after it: "time@sensors".
-    used_ms
-        What the epoch itself went by; rows older than that are late in the next epoch.
-    next_ms
-        What the next epoch goes by: the least of all inputs, once each has seen a row.
-    """
-
-    inputs: Mapping[str, int] = field(default_factory=dict)
-    used_ms: int | None = None
-    next_ms: int | None = None
-
-    def after(self, declared: Iterable[str], seen: Mapping[str, int], *, held: bool = False) -> Watermarks:
-        """Give the watermarks after an epoch that saw these times, less their delays. They never go back.
-
-        An epoch in which groups are held goes by the watermark of the one before, and leaves it at that: no row is late
-        only because it had to wait, and nothing closes anywhere before it closes in those groups too. What was seen
-        meanwhile counts as soon as none is held.
-
-        Examples
-        --------
-        >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 4000})
-        Watermarks(inputs={'t': 5000}, used_ms=5000, next_ms=5000)
-        >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 9000}, held=True)
-        Watermarks(inputs={'t': 9000}, used_ms=None, next_ms=5000)
-        """
-        inputs = dict(self.inputs)
-        for name, time_ms in seen.items():
-            inputs[name] = max(time_ms, inputs.get(name, time_ms))
-        if held:
-            return Watermarks(inputs, self.used_ms, self.next_ms)
-        counted = [inputs.get(name) for name in declared]
-        least = None if not counted or None in counted else min(one for one in counted if one is not None)
-        if least is not None and self.next_ms is not None:
-            least = max(least, self.next_ms)
-        return Watermarks(inputs, self.next_ms, self.next_ms if least is None else least)
 
 
 @dataclass(frozen=True)
@@ -225,9 +234,12 @@ class HeldRows:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> HeldRows:
         """Read them back from JSON."""
-        file, groups = DeltaRef(**raw["file"]), tuple(raw["groups"])
-        rows = raw.get("rows", [file.rows // max(1, len(groups))] * len(groups))
-        return cls(file, raw["epoch"], groups, tuple(rows))
+        raw = mapped(raw, "held rows")
+        file, groups = DeltaRef.parse(raw["file"]), groups_of(raw["groups"])
+        rows = listed(raw.get("rows", [file.rows // max(1, len(groups))] * len(groups)), "rows")
+        if len(rows) != len(groups):
+            raise Misshapen("rows and groups are not of one length")
+        return cls(file, whole(raw["epoch"], "epoch"), groups, tuple(whole(one, "rows") for one in rows))
 
 
 class Intent(NamedTuple):
@@ -252,8 +264,19 @@ class Intent(NamedTuple):
     def parse(cls, raw: Mapping[str, Any]) -> Intent:
         """Read it back from JSON. An earlier version only wrote silent epochs in which nothing waited."""
         return cls(
-            int(raw["epoch"]), int(raw["time_ms"]), bool(raw.get("silent", True)), frozenset(raw.get("held", ()))
+            whole(raw["epoch"], "epoch"),
+            whole(raw["time_ms"], "time_ms", high=MOST_TIME_MS),
+            flag(raw.get("silent", True), "silent"),
+            frozenset(groups_of(raw.get("held", []))),
         )
+
+
+def groups_of(value: Any) -> tuple[int, ...]:
+    """Read a list of key groups, none twice."""
+    groups = tuple(whole(one, "a key group", high=MOST_GROUPS - 1) for one in listed(value, "groups"))
+    if len(set(groups)) != len(groups):
+        raise Misshapen("groups names a key group twice")
+    return groups
 
 
 @dataclass(frozen=True)
@@ -284,7 +307,7 @@ class SparkLog:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> SparkLog:
         """Read it back from JSON; an earlier version kept nothing."""
-        offsets = {int(batch): str(text) for batch, text in raw.get("offsets", {}).items()}
+        offsets = {int(batch): str(text) for batch, text in mapped(raw.get("offsets", {}), "offsets").items()}
         return cls(offsets, str(raw.get("metadata", "")))
 
 
@@ -305,11 +328,11 @@ class Manifest:
     operators: Mapping[str, OperatorRecord]
     tables: Mapping[str, tuple[DeltaRef, ...]]
     sinks: Mapping[str, Any] = field(default_factory=dict)
-    watermarks: Watermarks = Watermarks()
+    watermarks: Watermarks = field(default_factory=Watermarks)
     offsets: tuple[Any, ...] = ()
     held: Mapping[str, tuple[HeldRows, ...]] = field(default_factory=dict)
     term: int = 0
-    spark: SparkLog = SparkLog()
+    spark: SparkLog = field(default_factory=SparkLog)
 
     def json(self) -> dict[str, Any]:
         """Write the manifest as JSON values."""
@@ -327,14 +350,28 @@ class Manifest:
     def parse(cls, raw: Mapping[str, Any]) -> Manifest:
         """Read a manifest back from JSON."""
         values = dict(raw)
+        whole(raw["epoch"], "epoch")
+        whole(raw["batch"], "batch", low=-1)
+        flag(raw["silent"], "silent")
+        whole(raw["time_ms"], "time_ms", high=MOST_TIME_MS)
         values["routing"] = RoutingTable.parse(raw["routing"])
-        values["offsets"] = tuple(raw["offsets"])
-        values["operators"] = {name: OperatorRecord(**one) for name, one in raw["operators"].items()}
-        values["tables"] = {name: tuple(DeltaRef(**ref) for ref in refs) for name, refs in raw["tables"].items()}
-        values["watermarks"] = Watermarks(**raw["watermarks"])
-        held = raw.get("held", {})
-        values["held"] = {name: tuple(HeldRows.parse(one) for one in ones) for name, ones in held.items()}
-        values["spark"] = SparkLog.parse(raw.get("spark", {}))
+        values["offsets"] = tuple(shallow(listed(raw["offsets"], "offsets"), "offsets"))
+        shallow(mapped(raw.get("sinks", {}), "sinks"), "sinks")
+        operators = mapped(raw["operators"], "operators")
+        values["operators"] = {label(name, "operator"): OperatorRecord.parse(one) for name, one in operators.items()}
+        tables = mapped(raw["tables"], "tables")
+        values["tables"] = {
+            label(name, "table"): tuple(DeltaRef.parse(ref) for ref in listed(refs, "deltas"))
+            for name, refs in tables.items()
+        }
+        values["watermarks"] = Watermarks.parse(raw["watermarks"])
+        held = mapped(raw.get("held", {}), "held")
+        values["held"] = {
+            label(name, "operator"): tuple(HeldRows.parse(one) for one in listed(ones, "held"))
+            for name, ones in held.items()
+        }
+        whole(raw.get("term", 0), "term")
+        values["spark"] = SparkLog.parse(mapped(raw.get("spark", {}), "spark"))
         return cls(**values)
 
 
@@ -380,19 +417,24 @@ class TableCard:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> TableCard:
         """Read a card back from JSON."""
-        pairs = {side: tuple((name, kind) for name, kind in raw[side]) for side in ("key", "state")}
+        raw = mapped(raw, "a table")
+        pairs = {
+            side: tuple((text(name, "a column"), text(kind, "a type")) for name, kind in listed(raw[side], side))
+            for side in ("key", "state")
+        }
+        settings = mapped(raw.get("settings", {}), "settings")
         return cls(
-            raw["operator"],
+            label(raw["operator"], "operator"),
             pairs["key"],
             pairs["state"],
-            raw["schema"],
-            raw["entries"],
-            raw["defaults"],
-            {name: tuple(names) for name, names in raw["aliases"].items()},
-            tuple(raw["earlier"]),
-            raw["dropped"],
-            raw.get("nulls", False),
-            raw.get("settings", {}),
+            text(raw["schema"], "schema"),
+            flag(raw["entries"], "entries"),
+            text(raw["defaults"], "defaults"),
+            {name: texts(names, "aliases") for name, names in mapped(raw["aliases"], "aliases").items()},
+            texts(raw["earlier"], "earlier"),
+            flag(raw["dropped"], "dropped"),
+            flag(raw.get("nulls", False), "nulls"),
+            {name: text(value, "a setting") for name, value in settings.items()},
         )
 
 
@@ -409,8 +451,10 @@ class JobCard:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> JobCard:
         """Read a job's card back from JSON."""
-        tables = {name: TableCard.parse(one) for name, one in raw["tables"].items()}
-        return cls(raw["id"], raw["job"], raw["groups"], tables, raw["format"])
+        listed_tables = mapped(raw["tables"], "tables")
+        tables = {label(name, "table"): TableCard.parse(one) for name, one in listed_tables.items()}
+        groups = whole(raw["groups"], "groups", 1, MOST_GROUPS)
+        return cls(text(raw["id"], "id"), text(raw["job"], "job"), groups, tables, whole(raw["format"], "format"))
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -429,6 +473,18 @@ class SnapshotFile:
     bytes: int
     checksum: str
 
+    @classmethod
+    def parse(cls, raw: Any) -> SnapshotFile:
+        """Read a file's entry back from JSON."""
+        one = cls(**mapped(raw, "a file"))
+        file_name(one.file)
+        for group in (one.first, one.last):
+            whole(group, "a key group", high=MOST_GROUPS - 1)
+        whole(one.rows, "rows")
+        whole(one.bytes, "bytes")
+        text(one.checksum, "checksum")
+        return one
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -440,8 +496,11 @@ class Snapshot:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Snapshot:
         """Read a snapshot's list back from JSON."""
-        files = {name: tuple(SnapshotFile(**one) for one in listed) for name, listed in raw["tables"].items()}
-        return cls(raw["epoch"], files)
+        files = {
+            label(name, "table"): tuple(SnapshotFile.parse(one) for one in listed(ones, "files"))
+            for name, ones in mapped(raw["tables"], "tables").items()
+        }
+        return cls(whole(raw["epoch"], "epoch"), files)
 
     @property
     def bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,8 @@ import pyarrow.flight as flight
 
 from ferryman._model.errors import FerrymanError, PeerFailed, from_text, to_text
 from ferryman._serve.access import Access
+from ferryman._serve.gate import Gate, inside
+from ferryman._serve.private import own_directory
 from ferryman._serve.registry import Running
 from ferryman._serve.wire import Token
 
@@ -31,10 +34,20 @@ class Control(flight.FlightServerBase):  # type: ignore[misc]
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self.token = secrets.token_hex(16)
-        super().__init__(flight.Location.for_grpc_tcp(LOOPBACK, 0), middleware={"token": Token(self.token)})
+        # Everybody on the machine reaches loopback, and Flight reads a request before it asks who sent it.
+        self._socket = own_directory() / f"control-{os.getpid()}-{self.token[:8]}.sock"
+        path = inside(self._socket.parent, self._socket.name)
+        super().__init__(flight.Location.for_grpc_unix(path), middleware={"token": Token(self.token)})
         self._handlers = handlers
-        self.location = f"grpc+tcp://{LOOPBACK}:{self.port}"
+        self._gate = Gate(LOOPBACK, path, self.token)
+        self.location = f"grpc+tcp://{LOOPBACK}:{self._gate.port}"
         threading.Thread(target=self.serve, name="ferryman-control", daemon=True).start()
+
+    def shutdown(self) -> None:
+        """Listen no more."""
+        self._gate.close()
+        super().shutdown()
+        self._socket.unlink(missing_ok=True)
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
         """Call the function; an error of ours travels as text."""

@@ -31,6 +31,7 @@ from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, PeerFailed, StaleTask
 from ferryman._serve import client
 from ferryman._serve.access import Access
+from ferryman._serve.gate import Gate, inside
 from ferryman._serve.line import Line, aside
 from ferryman._serve.wire import PIECES, Bring, Drop, Head, Reorder, Take, Token, cut, failed, parse, piece
 from ferryman._state import store as stores
@@ -87,9 +88,19 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
 
     def __init__(self, configuration: Configuration) -> None:
         self._access = configuration.access
-        location = self._access.location(configuration.address, 0)
-        super().__init__(location, middleware={"token": Token(configuration.token)}, **self._access.server())
         self._home = Path(configuration.home)
+        self._gate: Gate | None = None
+        if configuration.tls is None:
+            # Flight reads a request before it asks who sent it, so strangers do not get as far as that.
+            path = inside(self._home, "state-host.sock")
+            super().__init__(flight.Location.for_grpc_unix(path), middleware={"token": Token(configuration.token)})
+            self._gate = Gate(configuration.address, path, configuration.token)
+        else:
+            # Here strangers fail at the handshake, as they have no certificate.
+            location = self._access.location(configuration.address, 0)
+            super().__init__(location, middleware={"token": Token(configuration.token)}, **self._access.server())
+        port = self.port if self._gate is None else self._gate.port
+        self.location: str = self._access.location(configuration.address, port).uri.decode()
         self._checkpoint = Checkpoint(directory(configuration.checkpoint))
         self._card = self._checkpoint.job_card()
         self._line = Line(configuration.bytes_per_s, configuration.delay_s)
@@ -304,8 +315,7 @@ def main() -> None:
     host = StateHost(configuration)
     threading.Thread(target=_end_with, args=(configuration.watched,), daemon=True).start()
     home = Path(configuration.home)
-    location = configuration.access.location(configuration.address, host.port).uri.decode()
-    said = {"location": location, "pid": os.getpid()}
+    said = {"location": host.location, "pid": os.getpid()}
     (home / f".{LOCATION}").write_text(json.dumps(said))
     os.replace(home / f".{LOCATION}", home / LOCATION)
     host.serve()

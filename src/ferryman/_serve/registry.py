@@ -47,6 +47,7 @@ def announce(one: Running) -> Path:
     folder = place()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     running()
+    _remove_sockets()
     file = folder / f"{one.pid}-{one.token[:8]}.json"
     # Whole before it has its name: who lists jobs takes half a file for one that a killed driver left.
     new = folder / f".{file.name}"
@@ -66,7 +67,7 @@ def running() -> list[Running]:
                 continue
             one = Running(**json.loads(file.read_text()))
             os.kill(one.pid, 0)
-        except (ValueError, TypeError, ProcessLookupError):
+        except (ValueError, TypeError, OverflowError, RecursionError, ProcessLookupError):
             with contextlib.suppress(OSError):
                 file.unlink()
         except OSError:
@@ -74,3 +75,11 @@ def running() -> list[Running]:
         else:
             found.append(one)
     return found
+
+
+def _remove_sockets() -> None:
+    """Remove the sockets that killed drivers left."""
+    for left in own_directory().glob("control-*.sock"):
+        pid = left.name.split("-")[1]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            left.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from ferryman._spark.task import SEQUENCE, TOKEN, OperatorSpec, TaskFailed, key_
 from ferryman._state.heavy import Weight, heavy
 from ferryman._state.keys import Keys, distinct
 from ferryman._state.store.contract import HASH
+from ferryman._state.zones import in_zone
 
 # Rows taken at once: enough to find most of a key's rows together, and bounded in memory.
 CHUNK_ROWS = 1_000_000
@@ -87,7 +88,7 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     for batch in batches:
         held.append(batch)
         if sum(one.num_rows for one in held) >= CHUNK_ROWS:
-            yield pa.Table.from_batches(held)
+            yield in_zone(pa.Table.from_batches(held))
             held = []
     if held:
-        yield pa.Table.from_batches(held)
+        yield in_zone(pa.Table.from_batches(held))

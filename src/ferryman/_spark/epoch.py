@@ -35,8 +35,8 @@ from ferryman._model.records import (
     OperatorRecord,
     RoutingTable,
     SparkLog,
-    Watermarks,
 )
+from ferryman._model.watermarks import Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
 from ferryman._spark.broadcast import BroadcastTable
@@ -47,6 +47,7 @@ from ferryman._spark.reconfigure import Reconfigurer
 from ferryman._spark.sinks import SinkStart
 from ferryman._spark.stream import Output
 from ferryman._spark.task import Control
+from ferryman._state.zones import in_zone
 from ferryman._testing.faults import reach
 
 
@@ -375,7 +376,7 @@ class EpochRunner:
         for name, table in self._broadcasts.items():
             operator, _, state = name.rpartition(".")
             stream = self._planner.nodes[operator].stream.broadcasts[state].stream
-            rows = self._planner.build(stream, source, {}, set(), made, by_file=by_file).toArrow()
+            rows = in_zone(self._planner.build(stream, source, {}, set(), made, by_file=by_file).toArrow())
             refs[name] = table.update(rows, epoch, self._planner.routing, time_ms)
         return refs
 

@@ -47,6 +47,7 @@ from ferryman._state.tables import (
     parts_of,
     unpack_broadcasts,
 )
+from ferryman._state.zones import in_zone
 
 TOKEN = "_token"
 SEQUENCE = "_seq"
@@ -434,7 +435,7 @@ def _in_order(spec: OperatorSpec, control: Control, instance: int, batches: list
     """Put the rows into the source's order, whatever order the shuffle brought them in; drop the anchor row."""
     if not batches:
         return pa.schema([*spec.input, (HASH, pa.int64())]).empty_table()
-    rows = pa.Table.from_batches(batches)
+    rows = in_zone(pa.Table.from_batches(batches))
     if instance >= len(control.tokens) or (rows.num_rows and rows.column(TOKEN)[0].as_py() != control.tokens[instance]):
         raise PinningLost(
             f"operator {spec.name!r}: partition {instance} got rows that are not of instance {instance}, so Spark ran "

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.fold import GROUPS_KEY
+from ferryman._log.sound import parquet_of
 from ferryman._model.records import Manifest, Snapshot
 from ferryman._state.store.contract import DELETED, HASH
 from ferryman._state.words import Mask
@@ -86,7 +84,7 @@ class StateWeight:
         for one in range(since + 1, epoch + 1):
             if one not in self._added:
                 # Of an earlier run.
-                self._added[one] = self._spread(self._checkpoint.own_manifest(one))
+                self._added[one] = self._spread(self._checkpoint.own_manifest(one, self._groups))
             added = self._added.get(one)
             if added is not None:
                 weight += added
@@ -102,11 +100,14 @@ class StateWeight:
         weight = np.zeros(self._groups)
         for files in snapshot.tables.values():
             for one in files:
-                with self._checkpoint.directory.open(one.file) as file:
-                    parts = pq.ParquetFile(file).metadata
-                    held = json.loads((parts.metadata or {})[GROUPS_KEY])
+                try:
+                    file = self._checkpoint.directory.open(one.file)
+                except FileNotFoundError:
+                    raise self._checkpoint.missing(one.file) from None
+                with file, self._checkpoint.sound(one.file):
+                    parts, held = parquet_of(file, one.bytes, self._groups)
                     for place, group in enumerate(held):
-                        weight[group] += parts.row_group(place).total_byte_size
+                        weight[group] += parts.metadata.row_group(place).total_byte_size
         return weight
 
     def _spread(self, manifest: Manifest) -> Floats:

@@ -27,7 +27,8 @@ from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot
 from ferryman._model.errors import InvalidConfiguration
-from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable, Watermarks
+from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._model.watermarks import Watermarks
 from ferryman._operator.run import Given, Made, Runner
 from ferryman._operator.sides import own_rows, rows_aside
 from ferryman._routing.owners import routed

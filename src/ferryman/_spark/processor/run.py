@@ -27,6 +27,7 @@ from ferryman._spark.processor.key_frames import key_frames
 from ferryman._spark.processor.keys import expired_keys, input_keys
 from ferryman._spark.processor.rows import OutputRows, input_rows
 from ferryman._state.aggregates.kernels import frozen, group
+from ferryman._state.zones import in_zone
 
 # The column that carries the rows of the initial state into the first epoch.
 INITIAL = "_initial"
@@ -143,7 +144,7 @@ class _Call:
         order = np.argsort(index[mask], kind="stable")
         positions = index[mask][order]
         table = table.take(pa.array(order))
-        initial: Iterator[Any] = input_rows(table)
+        initial: Iterator[Any] = input_rows(in_zone(table, self._runner.timezone))
         if self._runner.pandas:
             # As Spark does: the rows of a key in one frame, or several where there are many.
             positions, counts = np.unique(positions, return_counts=True)
@@ -177,7 +178,7 @@ class _Call:
             rows = self._runner.frames(table, list(chain(*pieces)))
             counts = [len(one) for one in pieces]
         else:
-            rows = input_rows(table)
+            rows = input_rows(in_zone(table, self._runner.timezone))
         for position, count in zip(positions, counts, strict=True):
             focus.position = position
             mine: Iterator[Any] = islice(rows, count)

@@ -1,0 +1,65 @@
+"""How far event time has come, as manifests say it. Frozen, JSON in and out, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ferryman._model.shape import long, mapped
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """Say how far event time has come: no row older than the watermark is waited for.
+
+    Attributes
+    ----------
+    inputs
+        Each declared watermark: the latest time seen less the delay. By its column, and where several are declared on
+        one column, by that and the first operator after it: "time@sensors".
+    used_ms
+        What the epoch itself went by; rows older than that are late in the next epoch.
+    next_ms
+        What the next epoch goes by: the least of all inputs, once each has seen a row.
+    """
+
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    used_ms: int | None = None
+    next_ms: int | None = None
+
+    def after(self, declared: Iterable[str], seen: Mapping[str, int], *, held: bool = False) -> Watermarks:
+        """Give the watermarks after an epoch that saw these times, less their delays. They never go back.
+
+        An epoch in which groups are held goes by the watermark of the one before, and leaves it at that: no row is late
+        only because it had to wait, and nothing closes anywhere before it closes in those groups too. What was seen
+        meanwhile counts as soon as none is held.
+
+        Examples
+        --------
+        >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 4000})
+        Watermarks(inputs={'t': 5000}, used_ms=5000, next_ms=5000)
+        >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 9000}, held=True)
+        Watermarks(inputs={'t': 9000}, used_ms=None, next_ms=5000)
+        """
+        inputs = dict(self.inputs)
+        for name, time_ms in seen.items():
+            inputs[name] = max(time_ms, inputs.get(name, time_ms))
+        if held:
+            return Watermarks(inputs, self.used_ms, self.next_ms)
+        counted = [inputs.get(name) for name in declared]
+        least = None if not counted or None in counted else min(one for one in counted if one is not None)
+        if least is not None and self.next_ms is not None:
+            least = max(least, self.next_ms)
+        return Watermarks(inputs, self.next_ms, self.next_ms if least is None else least)
+
+    @classmethod
+    def parse(cls, raw: Any) -> Watermarks:
+        """Read them back from JSON."""
+        one = cls(**mapped(raw, "watermarks"))
+        for name, value in mapped(one.inputs, "inputs").items():
+            long(value, name)
+        for value in (one.used_ms, one.next_ms):
+            if value is not None:
+                long(value, "a watermark")
+        return one

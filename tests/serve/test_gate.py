@@ -1,0 +1,135 @@
+"""Who does not know the token costs a server nothing to speak of, whatever he sends and however often he calls."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+from serving import ACCESS, GROUPS, SCHEMAS, TABLES, expected, fill, start
+
+from ferryman._serve import client, gate
+from ferryman._serve.access import AUTHORIZATION
+from ferryman._serve.control import Control, ask
+from ferryman._serve.registry import Running
+from ferryman._serve.wire import Take
+
+LARGE = 256 << 20
+
+
+def peak(pid: int) -> int:
+    """Read the most memory that a process has had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+
+
+@pytest.fixture
+def state_host(tmp_path, log, watched):
+    location = start(tmp_path, "a", watched)
+    return location, json.loads((tmp_path / "a" / "state-host.json").read_text())["pid"]
+
+
+@pytest.fixture
+def control():
+    control = Control({"echo": lambda values: values})
+    yield control
+    control.shutdown()
+
+
+@pytest.mark.parametrize("token", [None, "wrong"])
+def test_large_requests_of_strangers_are_not_read(state_host, token):
+    location, pid = state_host
+    before = peak(pid)
+    body = pa.py_buffer(bytes(LARGE))
+    headers = [] if token is None else [(AUTHORIZATION.encode(), f"Bearer {token}".encode())]
+
+    def call() -> None:
+        with flight.connect(location) as peer:
+            list(peer.do_action(flight.Action("ping", body), flight.FlightCallOptions(timeout=20, headers=headers)))
+
+    def failing() -> None:
+        with pytest.raises((pa.ArrowException, OSError)):
+            call()
+
+    calls = [threading.Thread(target=failing) for _ in range(3)]
+    for one in calls:
+        one.start()
+    for one in calls:
+        one.join()
+
+    assert peak(pid) - before < 32 << 20
+    assert client.ping(location, ACCESS) == pid
+
+
+def test_a_stranger_with_a_small_request_is_told_what_is_wrong(state_host, control):
+    for location in (state_host[0], control.location):
+        with flight.connect(location) as peer, pytest.raises(flight.FlightUnauthenticatedError):
+            list(peer.do_action(flight.Action("ping", b""), flight.FlightCallOptions(timeout=20)))
+
+
+def test_the_control_server_has_the_same_gate(control):
+    job = Running("j", "c", 1, control.location, control.token)
+    assert ask(job, "echo", large="x" * (8 << 20))["large"] == "x" * (8 << 20)
+
+    with pytest.raises((pa.ArrowException, OSError)), flight.connect(control.location) as peer:
+        list(peer.do_action(flight.Action("echo", bytes(LARGE)), flight.FlightCallOptions(timeout=20)))
+    with flight.connect(f"grpc+unix://{control._socket}") as peer, pytest.raises(flight.FlightUnauthenticatedError):
+        list(peer.do_action(flight.Action("echo", b"{}"), flight.FlightCallOptions(timeout=20)))
+    assert control._socket.parent.stat().st_mode & 0o077 == 0
+    assert ask(job, "echo", a=1) == {"a": 1}
+
+
+def test_strangers_who_only_stay_are_shown_out(state_host, control, monkeypatch):
+    monkeypatch.setattr(gate, "STRANGER_S", 0.5)
+    port = int(control.location.rpartition(":")[2])
+    with contextlib.ExitStack() as staying:
+        silent = [
+            staying.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(gate.MOST_STRANGERS + 8)
+        ]
+        # Those beyond the limit at once, the others when their time is over.
+        for one in silent:
+            one.settimeout(20)
+            with contextlib.suppress(ConnectionError):
+                while one.recv(4096):
+                    pass
+    deadline = time.monotonic() + 20
+    while control._gate._callers:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert ask(Running("j", "c", 1, control.location, control.token), "echo", a=1) == {"a": 1}
+
+
+def test_a_stranger_who_speaks_on_and_on_is_cut_off(control):
+    port = int(control.location.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as caller:
+        caller.settimeout(20)
+        caller.sendall(gate._PREFACE)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            # Frames that are allowed at any time and cost the sender nothing.
+            while sent < 64 << 20:
+                caller.sendall(b"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + bytes(8))
+                sent += 17
+        assert sent < 8 << 20
+
+
+def test_a_token_is_found_plain_and_coded():
+    plain, coded = gate._shown("Bearer 00ff")
+    assert plain == b"\x0bBearer 00ff"
+    # "B" is 1011101, "e" 00101, "a" 00011: RFC 7541, appendix B.
+    assert f"{int.from_bytes(coded, 'big'):0{8 * len(coded)}b}".startswith("10111010010100011")
+
+
+def test_main_copies_come_through_the_gate_whole(tmp_path, log, watched, state_host):
+    fill(tmp_path, "a", log, 4).close()
+
+    found = dict(client.take(state_host[0], ACCESS, Take(TABLES, tuple(range(GROUPS))), SCHEMAS))
+
+    rows = pa.concat_tables([mains["Counts"][0] for mains in found.values()])
+    assert rows.num_rows == len(expected(log, list(range(GROUPS)), 4))
