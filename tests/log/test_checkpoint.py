@@ -12,6 +12,7 @@ from written_log import KEY, STATE, delta_of, local_log
 
 from ferryman._log.checkpoint import Checkpoint, card_of, chain, checksum, schemas_of
 from ferryman._log.directory import LocalDirectory
+from ferryman._log.disk import Disk
 from ferryman._log.snapshot import write_snapshot
 from ferryman._model.errors import (
     CheckpointInUse,
@@ -22,6 +23,7 @@ from ferryman._model.errors import (
 )
 from ferryman._model.records import FORMAT, JobCard
 from ferryman._state.keys import KeySchema
+from ferryman._testing.troubled import TroubledDisk
 
 CARD = JobCard("0" * 32, "test", 8, {"Counts": card_of("Counts", KEY, STATE)})
 
@@ -90,6 +92,15 @@ def test_manifests_are_read_back_in_order(tmp_path: Path) -> None:
     assert log.checkpoint.epochs() == [1, 2, 3, 4]
     assert [log.checkpoint.manifest(epoch) for epoch in (1, 2, 3, 4)] == written
     assert log.checkpoint.latest() == written[-1]
+
+
+def test_the_newest_manifest_is_found_though_its_name_is_listed_late(tmp_path: Path) -> None:
+    log = local_log(tmp_path)
+    newest = [log.commit({"Counts": {"a": number}}) for number in range(3)][-1]
+    late = Checkpoint(LocalDirectory(tmp_path, disk=TroubledDisk(Disk(), late=2)))
+
+    assert late.latest() == newest
+    assert late.epochs() == [1, 2], "this listing was to be late too"
 
 
 def test_an_epoch_is_committed_once(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def _load(name: str) -> ModuleType:
     return importlib.import_module(f"bench.{name}")
 
 
-def _run(name: str, json: Path | None, **options: Any) -> None:
+def _run(name: str, json: Path | None, **options: Any) -> dict[str, Any]:
     benchmark = _load(name)
     report = _load("report")
     result = benchmark.run(progress=report.Progress(), **options)
@@ -49,6 +49,7 @@ def _run(name: str, json: Path | None, **options: Any) -> None:
     if json is not None:
         report.write_json(result, json)
         typer.echo(f"written to {json}")
+    return dict(result)
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -241,6 +242,24 @@ def faults(
         phases=_names(phases, known.PHASES, "--phases"), victims=_names(victims, known.VICTIMS, "--victims"),
         how=_names(how, known.HOW, "--how"), pairs=pairs, minutes=minutes, scratch=scratch,
     )  # fmt: skip
+
+
+@app.command()
+def histories(
+    count: Annotated[int, typer.Option(min=0, help="Histories to run.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The first one; each has a seed of its own.")] = 1,
+    mutants: Annotated[
+        str | None, typer.Option(help="Syncs and fences to leave out, comma-separated, or all; by default none.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, help="After how many histories a mutant counts as not caught.")] = 1000,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Random deaths, power cuts, full disks and lost replies: nothing promised is lost, nothing counts twice."""
+    known = _load("histories")
+    chosen = [] if mutants is None else _names(None if mutants == "all" else mutants, known.MUTANTS, "--mutants")
+    if known.wrong(_run("histories", json, count=count, seed=seed, mutants=chosen, most=most, scratch=scratch)):
+        raise typer.Exit(1)
 
 
 def _sizes(text: str, option: str) -> list[int]:

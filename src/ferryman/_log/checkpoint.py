@@ -252,9 +252,16 @@ class Checkpoint:
             ) from None
 
     def latest(self) -> Manifest | None:
-        """Read the newest manifest; None before the first epoch."""
+        """Read the newest manifest; None before the first epoch.
+
+        A mounted disk may list a new name late, but it finds a file by its name: a job that took an older manifest for
+        the newest would have its sinks take back what is committed.
+        """
         epochs = self.epochs()
-        return self.own_manifest(epochs[-1]) if epochs else None
+        newest = epochs[-1] if epochs else 0
+        while self.directory.exists(f"manifests/{newest + 1:012d}.json"):
+            newest += 1
+        return self.own_manifest(newest) if newest else None
 
     def own_manifest(self, epoch: int, groups: int | None = None) -> Manifest:
         """Read the manifest of an epoch; one that is whole and makes no sense is no better than a damaged one."""

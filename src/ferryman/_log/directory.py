@@ -223,7 +223,7 @@ class LocalDirectory:
                 self._unlink(path)
             folders.add(path.parent)
         if self._fsync:
-            for folder in folders:
+            for folder in sorted(folders):
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.sync(str(folder))
 

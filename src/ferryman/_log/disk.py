@@ -6,7 +6,6 @@ not synced, fills up, or loses a reply; so whatever a directory does to the disk
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 from typing import TypeAlias
@@ -58,17 +57,28 @@ class Disk:
             return [entry.name for entry in entries]
 
 
-_REAL = Disk()
-# `FERRYMAN_DISK=<root>:<journal>`: what a test asks for in the processes of a job.
-_ASKED = os.environ.get("FERRYMAN_DISK", "")
+_current: Disk | None = None
 
 
-@functools.cache
 def this_disk() -> Disk:
     """Give the disk of this process: the real one, unless a test asks for one that forgets."""
-    if not _ASKED:
-        return _REAL
+    global _current
+    if _current is None:
+        _current = _asked()
+    return _current
+
+
+def use_disk(disk: Disk | None) -> None:
+    """Have directories that are opened from now on use another disk; None for what this process began with."""
+    global _current
+    _current = disk
+
+
+def _asked() -> Disk:
+    # `FERRYMAN_DISK=<root>:<journal>`: what a test asks for in the processes of a job.
+    root, _, journal = os.environ.get("FERRYMAN_DISK", "").partition(":")
+    if not journal:
+        return Disk()
     from ferryman._testing.forgetful import ForgetfulDisk
 
-    root, _, journal = _ASKED.partition(":")
     return ForgetfulDisk(Path(root), Path(journal))

@@ -6,6 +6,7 @@ same code that a job runs, in a temporary directory. The same pipeline then runs
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import uuid
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of
+from ferryman._log.checkpoint import FOLDERS, Checkpoint, card_of, evolution_of
 from ferryman._log.declared import evolved
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild
@@ -85,6 +86,11 @@ class Harness:
         As for `Ferry`.
     hosts
         Over how many hosts the instances are spread, each with main copies of its own.
+    checkpoint
+        A directory for the checkpoint, which stays when the harness is closed, and from which another one goes on. If
+        left out, a temporary one.
+    fsync
+        As for `Ferry`.
 
     Examples
     --------
@@ -111,9 +117,13 @@ class Harness:
         now_ms: int = 1_700_000_000_000,
         store: str | None = None,
         hosts: int = 1,
+        checkpoint: str | os.PathLike[str] | None = None,
+        fsync: bool = False,
     ) -> None:
         self._place = Path(tempfile.mkdtemp(prefix="ferryman-harness-"))
-        self.checkpoint = Checkpoint(LocalDirectory(self._place / "checkpoint"))
+        self._fsync = fsync
+        place = self._place / "checkpoint" if checkpoint is None else Path(checkpoint)
+        self.checkpoint = Checkpoint(LocalDirectory(place, fsync=fsync))
         self._schema = declared_struct(input, "input")
         self.now_ms = now_ms
         self._groups = groups
@@ -125,6 +135,11 @@ class Harness:
         self._broadcast_schemas: dict[str, pa.Schema] = {}
         self._routing = RoutingTable.even(1, groups, instances)
         self.redeclare(build)
+        self.checkpoint.directory.keep(FOLDERS)
+        if (latest := self.checkpoint.latest()) is not None:
+            self._groups, self._routing = self._declared.groups, latest.routing
+            if latest.routing.instances != instances:
+                self.rescale(instances)
 
     def redeclare(self, build: Callable[[Any], Any]) -> None:
         """Go on with another pipeline on the same state, as a job does that is started with new code.
@@ -142,7 +157,7 @@ class Harness:
             for table in step.spec.tables
         }
         # One that had no epoch has changed nothing.
-        card = None if self._card is None else self.checkpoint.card()
+        card = self.checkpoint.card()
         if card is None:
             card = JobCard(uuid.uuid4().hex, "harness", self._groups, wanted)
             self.checkpoint.create(card)
@@ -259,14 +274,17 @@ class Harness:
         if self.checkpoint.card() != self._declared:
             self.checkpoint.create(self._declared)
         manifest = self._manifest(number, receipts, latest)
-        self.checkpoint.commit(replace(manifest, tables={**manifest.tables, **tables}))
+        output = _listed(result)
+        self._commit(replace(manifest, tables={**manifest.tables, **tables}), output)
         for table in self._broadcasts.values():
             table.committed()
-        output = _listed(result)
         if crash:
             self._interrupted = replace(self._interrupted, output=output) if self._interrupted else None
             raise Crash(f"epoch {number} was committed")
         return output
+
+    def _commit(self, manifest: Manifest, output: list[tuple[Any, ...]]) -> None:
+        self.checkpoint.commit(manifest)
 
     def tick(self, ms: int) -> list[tuple[Any, ...]]:
         """Let the clock go on, and run an epoch without rows."""
@@ -349,7 +367,7 @@ class Harness:
             epoch,
             self._run,
             self.checkpoint.directory.uri,
-            False,
+            self._fsync,
             None,
             routing.owner,
             tokens(routing.instances),

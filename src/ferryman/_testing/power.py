@@ -76,7 +76,7 @@ def power_cut(root: Path, journal: Path, seed: int) -> None:
     # Between two syncs a disk may have written nothing, or all, or some; each is worth a try.
     luck = chance.choice([0.0, 0.25, 0.5, 0.75, 1.0])
     made = root.with_name(f"{root.name}.cut")
-    _rebuild(remains, places, root.stat().st_ino, made, chance, luck)
+    _rebuild(remains, places, root.stat().st_ino, made, f"{seed}", luck)
     for old in root.iterdir():
         shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
     for new in made.iterdir():
@@ -85,17 +85,17 @@ def power_cut(root: Path, journal: Path, seed: int) -> None:
     shutil.rmtree(journal)
 
 
-def _rebuild(
-    remains: _Remains, places: dict[int, Path], folder: int, made: Path, chance: random.Random, luck: float
-) -> None:
+def _rebuild(remains: _Remains, places: dict[int, Path], folder: int, made: Path, seed: str, luck: float) -> None:
     made.mkdir()
-    for name, values in sorted(remains.names.get(folder, {}).items()):
+    for name, values in remains.names.get(folder, {}).items():
+        # By the name, so that files under way, which are called anything, do not change what becomes of the others.
+        chance = random.Random(f"{seed}/{name}")
         found = values[-1] if chance.random() < luck else chance.choice(values[:-1] or values)
         if found is None:
             continue
         number, is_folder = found
         if is_folder:
-            _rebuild(remains, places, number, made / name, chance, luck)
+            _rebuild(remains, places, number, made / name, f"{seed}/{name}", luck)
         elif number in places:
             data = places[number].read_bytes()
             (made / name).write_bytes(_torn(data, remains.synced.get(number, 0), chance, luck))

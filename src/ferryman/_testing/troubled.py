@@ -35,6 +35,8 @@ class TroubledDisk(Disk):
         How many listings leave out the last name.
     deaf
         Which syncs are not done: told the path, and the last call that was none.
+    unfenced
+        Whether a name that is taken can be given again.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class TroubledDisk(Disk):
         lost_as: int = errno.EIO,
         late: int = 0,
         deaf: Callable[[str, str], bool] = lambda path, before: False,
+        unfenced: bool = False,
     ) -> None:
         self.inner = inner
         self.calls = 0
@@ -57,6 +60,7 @@ class TroubledDisk(Disk):
         self.lost_reply_at = lost_reply_at
         self._lost_as = lost_as
         self._deaf = deaf
+        self._unfenced = unfenced
         self._named = 0
         self._before = ""
 
@@ -98,6 +102,8 @@ class TroubledDisk(Disk):
     def link(self, path: str, name: str) -> None:
         """Give a file one more name."""
         self._call("link")
+        if self._unfenced and os.path.exists(name):
+            self.inner.unlink(name)
         self.inner.link(path, name)
         self._reply(name)
 
@@ -107,8 +113,8 @@ class TroubledDisk(Disk):
             raise OSError(self._lost_as, os.strerror(self._lost_as), name)
 
     def unlink(self, path: str) -> None:
-        """Take a name away."""
-        self._call("unlink")
+        """Take a name away; that of a file under way is part of the call before."""
+        self._call(self._before if os.path.basename(path).startswith(".") else "unlink")
         self.inner.unlink(path)
 
     def sync(self, path: str) -> None:
