@@ -23,7 +23,7 @@ def test_every_run_has_a_newer_term_and_the_one_before_is_superseded(tmp_path: P
 
     first = take_term(log, "run-a", "job")
     check_term(log, first.number)
-    second = take_term(log, "run-b", "job", reading={"cores": "2"}, redo=Redo(5, {"cores": "1"}))
+    second = take_term(log, "run-b", "job", reading={"cores": "2"}, redo=Redo(5, {"cores": "1"}, 2))
 
     assert (first.number, second.number) == (1, 2)
     check_term(log, second.number)

@@ -155,3 +155,41 @@ def test_a_redone_epoch_is_cut_as_it_was_begun_and_the_next_as_this_run_reads(sp
     assert len(rows) == len(more[0]) == len(more[1])
     assert cut[0] == cut[1] == cut[2] > 4, "cut into pieces of 2048 bytes, each time"
     assert cut[3] < cut[0], "cut as the session says now"
+
+
+class Merge(Trail):
+    """Depend on the order in which rows of several keys come, one operator later."""
+
+    output = "third long, n long, digest long"
+
+
+@pytest.mark.parametrize("asked", [3, None, 1])
+def test_an_epoch_is_redone_with_the_instances_it_was_begun_with(spark, tmp_path, asked):
+    seen: list[list[tuple]] = []
+
+    def look(rows, number):
+        seen.append(sorted(tuple(row) for row in rows.collect()))
+        if len(seen) == 2:
+            raise ConnectionError("away")
+
+    def start(instances):
+        ferry = Ferry(spark, str(tmp_path / "checkpoint"), idle=None)
+        files = frame(spark, tmp_path / "files")
+        trail = ferry.stream(files).key_by("key").process(Trail)
+        merged = trail.selectExpr("n % 2 AS third", "digest AS id").key_by("third").process(Merge)
+        job = merged.write(sinks.foreach(look)).start("redo", instances=instances, trigger=ONCE)
+        job.wait()
+        return job
+
+    put(tmp_path / "files", "first.json", range(20), age=20)
+    start(2)
+    put(tmp_path / "files", "second.json", range(20, 60), age=10)
+    with pytest.raises(JobFailed, match="away"):
+        start(5)
+    job = start(asked)
+
+    assert len(seen) == 3
+    assert seen[1] == seen[2]
+    put(tmp_path / "files", "third.json", range(60, 80), age=0)
+    job = start(asked)
+    assert len(job.progress()[-1].operators["Trail"]["hosts"]) == (asked or 5)

@@ -40,7 +40,7 @@ from ferryman._model.errors import (
     NewerFormat,
     UnhashableKey,
 )
-from ferryman._model.records import FORMAT, DeltaRef, Intent, JobCard, Manifest, Snapshot, TableCard
+from ferryman._model.records import FORMAT, DeltaRef, Intent, JobCard, Manifest, RoutingTable, Snapshot, TableCard
 from ferryman._model.shape import Misshapen, file_name
 from ferryman._state.evolve import Evolution
 from ferryman._state.keys import KeySchema
@@ -281,9 +281,19 @@ class Checkpoint:
 
     # -- the intent of an epoch ------------------------------------------------------------------
 
-    def intend(self, epoch: int, time_ms: int, *, silent: bool = True, held: Collection[int] = ()) -> None:
+    def intend(
+        self,
+        epoch: int,
+        time_ms: int,
+        *,
+        silent: bool = True,
+        held: Collection[int] = (),
+        routing: RoutingTable | None = None,
+    ) -> None:
         """Write down an epoch that no batch tells all of before it runs, so that a restart runs it just the same."""
-        body = {"epoch": epoch, "time_ms": time_ms, "silent": silent, "held": sorted(held)}
+        body: dict[str, Any] = {"epoch": epoch, "time_ms": time_ms, "silent": silent, "held": sorted(held)}
+        if routing is not None:
+            body["routing"] = routing.json()
         self._write_json(INTENT, body, new=False)
 
     def intent(self) -> Intent | None:

@@ -4,8 +4,8 @@ Every start takes the next term: it creates `terms/<number>.json`, and of two on
 before may not write any more, whether it is dead, asleep, or cut off from its lock. It learns that at the next
 look; what it writes before it looks is told apart by its term, in manifests, sinks and homes alike.
 
-A term also keeps how its run cuts the source's data into partitions, so that a micro-batch which it leaves behind
-is read again just as it was begun. Calls `Checkpoint`.
+A term also keeps how its run cuts the source's data into partitions and how many instances it has, so that an epoch
+which it leaves behind is done again just as it was begun. Calls `Checkpoint`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from ferryman._log.agreement import pending_batch
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import CorruptCheckpoint, Superseded
+from ferryman._model.records import Manifest
+from ferryman._model.shape import mapped, text, whole
 
 log = logging.getLogger("ferryman")
 
@@ -29,10 +32,29 @@ _KEPT = 20
 
 @dataclass(frozen=True)
 class Redo:
-    """A micro-batch that an earlier run has begun, and how that run read the source."""
+    """An epoch that an earlier run has begun and not committed, and how that run did it.
 
-    batch: int
+    Attributes
+    ----------
+    epoch
+        The epoch.
+    reading
+        The settings by which the run had Spark cut the source's data into partitions.
+    instances
+        How many instances each operator had.
+    """
+
+    epoch: int
     reading: Mapping[str, str]
+    instances: int
+
+    @classmethod
+    def parse(cls, raw: Any) -> Redo:
+        """Read it back from JSON."""
+        redo = mapped(raw, "redo")
+        return cls(
+            whole(redo["epoch"], "epoch"), _settings(redo["reading"]), whole(redo["instances"], "instances", low=1)
+        )
 
 
 @dataclass(frozen=True)
@@ -49,10 +71,12 @@ class Term:
         The job's name.
     host, pid, time_ms
         Where and when it began, for people.
+    instances
+        How many instances each operator had at its start.
     reading
         The settings by which Spark cuts the source's data into partitions in this run.
     redo
-        The micro-batch that it found begun, if any.
+        The epoch that it found begun, if any.
     """
 
     number: int
@@ -61,22 +85,23 @@ class Term:
     host: str
     pid: int
     time_ms: int
-    reading: Mapping[str, str] = field(default_factory=dict)
+    instances: int
+    reading: Mapping[str, str]
     redo: Redo | None = None
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Term:
         """Read a term back from JSON."""
-        redo = raw.get("redo")
         return cls(
-            int(raw["number"]),
-            str(raw["run"]),
-            str(raw["job"]),
-            str(raw["host"]),
-            int(raw["pid"]),
-            int(raw["time_ms"]),
-            _texts(raw["reading"]),
-            None if redo is None else Redo(int(redo["batch"]), _texts(redo["reading"])),
+            whole(raw["number"], "number"),
+            text(raw["run"], "run"),
+            text(raw["job"], "job"),
+            text(raw["host"], "host"),
+            whole(raw["pid"], "pid"),
+            whole(raw["time_ms"], "time_ms"),
+            whole(raw["instances"], "instances", low=1),
+            _settings(raw["reading"]),
+            None if raw["redo"] is None else Redo.parse(raw["redo"]),
         )
 
 
@@ -101,6 +126,7 @@ def take_term(
     job: str,
     *,
     above: int = 0,
+    instances: int = 1,
     reading: Mapping[str, str] | None = None,
     redo: Redo | None = None,
 ) -> Term:
@@ -109,11 +135,26 @@ def take_term(
         numbers = checkpoint.numbers("terms")
         number = max([above, *numbers[-1:]]) + 1
         now = time.time_ns() // 1_000_000
-        term = Term(number, run, job, socket.gethostname(), os.getpid(), now, reading or {}, redo)
+        term = Term(number, run, job, socket.gethostname(), os.getpid(), now, instances, reading or {}, redo)
         if checkpoint.record_new(f"terms/{number:012d}.json", asdict(term)):
             checkpoint.directory.delete(f"terms/{old:012d}.json" for old in numbers[:-_KEPT])
             return term
         above = number
+
+
+def left_behind(checkpoint: Checkpoint, latest: Manifest | None) -> Redo | None:
+    """Find the epoch that the newest run has begun and not committed, and how it has to be done again."""
+    before, epoch = newest_term(checkpoint), (latest.epoch if latest else 0) + 1
+    batch, intent = pending_batch(checkpoint), checkpoint.intent()
+    begun = (batch is not None and batch > (latest.batch if latest else -1)) or (intent and intent.epoch == epoch)
+    if before is None or not begun:
+        return None
+    if before.redo and before.redo.epoch == epoch:
+        # It died in an epoch that the run before it had begun.
+        return before.redo
+    # A run that has committed epochs may have changed its layout meanwhile.
+    instances = latest.routing.instances if latest and latest.term == before.number else before.instances
+    return Redo(epoch, before.reading, instances)
 
 
 def check_term(checkpoint: Checkpoint, number: int) -> None:
@@ -135,5 +176,5 @@ def check_term(checkpoint: Checkpoint, number: int) -> None:
     )
 
 
-def _texts(raw: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): str(value) for name, value in raw.items()}
+def _settings(raw: Any) -> dict[str, str]:
+    return {text(name, "a setting"): text(value, "a setting") for name, value in mapped(raw, "reading").items()}

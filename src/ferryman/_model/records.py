@@ -253,12 +253,15 @@ class Intent(NamedTuple):
         Whether it came because no data did.
     held
         The key groups whose rows wait in it.
+    routing
+        The routing table that it switches to, if it does.
     """
 
     epoch: int
     time_ms: int
     silent: bool
     held: frozenset[int]
+    routing: RoutingTable | None = None
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Intent:
@@ -268,6 +271,7 @@ class Intent(NamedTuple):
             whole(raw["time_ms"], "time_ms", high=MOST_TIME_MS),
             flag(raw.get("silent", True), "silent"),
             frozenset(groups_of(raw.get("held", []))),
+            RoutingTable.parse(raw["routing"]) if "routing" in raw else None,
         )
 
 

@@ -85,6 +85,7 @@ class EpochRunner:
         outputs: Sequence[Output],
         *,
         term: Term,
+        instances: int | None,
         fsync: bool,
         home: str | None,
         isolate: bool = False,
@@ -100,6 +101,8 @@ class EpochRunner:
         self._outputs = outputs
         self._labels = _labels(outputs)
         self.term = term
+        # An epoch that was left behind is done in its own layout; only then comes the one that was asked for.
+        self._instances = instances
         self._told = 0
         self._fsync = fsync
         self._home = home
@@ -206,11 +209,17 @@ class EpochRunner:
         self._planner, self._held = self.changes.begin(None if begun is None else begun.held)
         before = self.latest
         try:
-            if self._held:
-                self.checkpoint.intend(self.next, time_ms, silent=silent, held=self._held)
+            switches = before is not None and before.routing != self._planner.routing
+            if self._held or switches:
+                routing = self._planner.routing if switches else None
+                self.checkpoint.intend(self.next, time_ms, silent=silent, held=self._held, routing=routing)
             return self._run(source, batch, silent=silent, time_ms=time_ms)
         finally:
-            self.changes.ended(self._planner, self.latest, committed=self.latest is not before)
+            committed = self.latest is not before
+            self.changes.ended(self._planner, self.latest, committed=committed)
+            if committed and self._instances is not None:
+                self.changes.relay(self._instances)
+                self._instances = None
             self._planner = self.changes.planner
 
     def _run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
@@ -477,8 +486,12 @@ class EpochRunner:
         return (self.latest.offsets, self.latest.spark) if self.latest else ((), SparkLog())
 
 
-def routing_for(latest: Manifest | None, groups: int, instances: int) -> RoutingTable:
-    """Give the routing table of a start: the last one if it fits, else a new version."""
+def routing_for(checkpoint: Checkpoint, latest: Manifest | None, groups: int, term: Term) -> RoutingTable:
+    """Give the routing table of a start: that of the epoch it has to do again, or the last one if it fits."""
+    intent = checkpoint.intent()
+    if term.redo and intent and intent.epoch == term.redo.epoch and intent.routing is not None:
+        return intent.routing
+    instances = term.redo.instances if term.redo else term.instances
     if latest is None:
         return RoutingTable.even(1, groups, instances)
     if latest.routing.instances == instances:

@@ -15,13 +15,13 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ferryman._log.agreement import check_agreement, pending_batch
+from ferryman._log.agreement import check_agreement
 from ferryman._log.checkpoint import FOLDERS, Checkpoint, card_of, evolution_of
 from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
 from ferryman._log.mend import mend_spark_log
-from ferryman._log.term import Redo, Term, newest_term, take_term
+from ferryman._log.term import left_behind, take_term
 from ferryman._model.errors import (
     ForeignCheckpoint,
     InvalidConfiguration,
@@ -228,7 +228,15 @@ class Ferry:
             check_agreement(checkpoint, latest)
             above = max(output.sink.claim(card.id) for output in outputs)
             _refuse_twice(outputs)
-            term = self._term(checkpoint, name, above)
+            term = take_term(
+                checkpoint,
+                uuid.uuid4().hex,
+                name,
+                above=above,
+                instances=parallel,
+                reading=reading_of(self.spark),
+                redo=left_behind(checkpoint, latest),
+            )
             # Again: until its term was over, the run before may have gone on.
             latest = checkpoint.latest()
             check_agreement(checkpoint, latest)
@@ -236,7 +244,7 @@ class Ferry:
                 place.sweep(folder)
             planner = Planner(
                 self.spark,
-                routing_for(latest, card.groups, parallel),
+                routing_for(checkpoint, latest, card.groups, term),
                 _several_hosts(self.spark),
                 _shared(streams, outputs),
                 self.spark.sparkContext.accumulator([], Bytes()),
@@ -252,6 +260,7 @@ class Ferry:
                 planner,
                 outputs,
                 term=term,
+                instances=instances,
                 fsync=self._fsync,
                 home=self._home,
                 isolate=self._isolate,
@@ -281,16 +290,6 @@ class Ferry:
             if isinstance(error, PySparkException):
                 raise as_ferryman(error, name) from error
             raise
-
-    def _term(self, checkpoint: Checkpoint, name: str, above: int) -> Term:
-        """Begin this run: the one before may not write from here on. What it has begun is read as it did."""
-        before, pending = newest_term(checkpoint), pending_batch(checkpoint)
-        redo = None
-        if before is not None and pending is not None:
-            known = before.redo is not None and before.redo.batch == pending
-            redo = before.redo if known else Redo(pending, before.reading)
-        reading = reading_of(self.spark)
-        return take_term(checkpoint, uuid.uuid4().hex, name, above=above, reading=reading, redo=redo)
 
     def _card(
         self, checkpoint: Checkpoint, name: str, operators: dict[str, Operated], instances: int | None

@@ -138,7 +138,7 @@ class Job(Changing, QueryNames):
                 # Spark's own time of the batch: an epoch that is redone must be redone at the same time.
                 began = batch_time(self._runner.checkpoint, batch) or _now_ms()
                 self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=began))
-            self._reading.done(batch, frame)
+            self._reading.done(self.epoch, frame)
 
     def _silent_epoch(self, time_ms: int) -> None:
         empty = self._silent_session.createDataFrame([], self._source.schema)

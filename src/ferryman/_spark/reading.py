@@ -53,9 +53,9 @@ class ReadAsBegun:
         if redo is not None:
             _read_by(spark.conf, redo.reading)
 
-    def done(self, batch: int, frame: DataFrame) -> None:
-        """Learn that a micro-batch is done: from the one that was left on, read as this run does."""
-        if self._redo is not None and batch >= self._redo.batch:
+    def done(self, epoch: int, frame: DataFrame) -> None:
+        """Learn which epoch is committed: from the one that was left on, read as this run does."""
+        if self._redo is not None and epoch >= self._redo.epoch:
             self.end()
             _read_by(frame.sparkSession.conf, self._reading)
 

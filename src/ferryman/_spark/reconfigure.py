@@ -21,7 +21,7 @@ from ferryman._migrate.pace import Rhythm
 from ferryman._migrate.strategies import STRATEGIES, steps_of, strategy
 from ferryman._model.errors import InvalidPlan, PeerFailed, PlanUnderWay
 from ferryman._model.records import Manifest, RoutingTable
-from ferryman._routing.planning import Load, moves, relabelled
+from ferryman._routing.planning import Load, moves, relabelled, rescaled
 from ferryman._routing.sites import Places, Site
 from ferryman._spark.carry import Carrier
 from ferryman._spark.change import Choice, Preview, Reconfiguration
@@ -154,6 +154,14 @@ class Reconfigurer:
             self._changed.notify_all()
         if self._rhythm.epochs == _SETTLED and planner.pinned:
             self.hosts.start(lambda: self.planner)
+
+    def relay(self, instances: int) -> None:
+        """Go on with another number of instances from the next epoch on, as a start does: nothing is in place yet."""
+        with self._changed:
+            if instances != self.planner.routing.instances and (self._current is None or self._current.over):
+                planner = self.planner.rerouted(rescaled(self.planner.routing, instances))
+                self.planner.release(but_for=planner)
+                self.planner = planner
 
     def count(self, receipts: Sequence[Mapping[str, Any]]) -> None:
         """Take in what the tasks of an epoch say of their load, by key group and heavy key."""
