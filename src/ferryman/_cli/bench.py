@@ -114,6 +114,17 @@ def epoch(
 
 
 @app.command()
+def drivers(
+    seconds: Annotated[float, typer.Option(min=10, help="How long both drivers are there.")] = 600,
+    seed: Annotated[int, typer.Option(help="What the random moments follow from.")] = 1,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Two live drivers on one checkpoint, put to sleep and woken at random: one history, every row once."""
+    _run("drivers", json, seconds=seconds, seed=seed, scratch=scratch)
+
+
+@app.command()
 def growth(
     existing: Annotated[
         str, typer.Option(help="Numbers of keys that exist, comma-separated.")
