@@ -6,7 +6,7 @@ import pytest
 from readings import NAME, ONCE, Readings, Trail, check_message
 
 from ferryman import Ferry, aggregates, sinks
-from ferryman.errors import InvalidConfiguration, UnknownOption
+from ferryman.errors import InvalidConfiguration, JobFailed, UnfencedStorage, UnknownOption
 
 
 @pytest.mark.parametrize(
@@ -195,3 +195,24 @@ def test_two_jobs_of_one_name_in_a_session_are_told_apart_by_an_error(spark, tmp
         running.stop()
     second.run()
     second.assert_right()
+
+
+def test_storage_that_cannot_keep_two_drivers_apart_is_refused(spark, tmp_path):
+    stream = Readings(spark, tmp_path).frame()
+
+    def start(**options):
+        ferry = Ferry(spark, "mock:///checkpoint", **options)
+        ferry.stream(stream).key_by("key").process(Trail).write(sinks.none()).start(NAME, trigger=ONCE)
+
+    with pytest.raises(UnfencedStorage) as caught:
+        start()
+    says = [
+        "mock:///checkpoint",
+        "Two drivers on it could commit the same epoch",
+        r"single_driver=True",
+        r"\[objects\]",
+    ]
+    check_message(caught.value, UnfencedStorage, says)
+    # With one's word it goes on, to where Spark does not know this storage.
+    with pytest.raises(JobFailed, match="UnsupportedFileSystem"):
+        start(single_driver=True)

@@ -9,7 +9,7 @@ import pytest
 from readings import ROWS, Readings, Trail, epoch_rows, expected
 
 from ferryman import Ferry, sinks
-from ferryman._spark.epoch import _labels
+from ferryman._spark.outputs import labels
 from ferryman._spark.parquet_sink import ParquetSink
 from ferryman._spark.stream import Output
 from ferryman.errors import ForeignCheckpoint, InvalidConfiguration, JobFailed, SinkMissing, Superseded
@@ -153,7 +153,7 @@ def test_two_outputs_do_not_go_to_one_place(spark, tmp_path):
 def test_three_sinks_of_one_kind_have_three_names():
     outputs = [Output(None, sinks.none()) for _ in range(3)]
 
-    assert _labels(outputs) == ["none", "none#2", "none#3"]
+    assert labels(outputs) == ["none", "none#2", "none#3"]
 
 
 def test_the_output_of_another_checkpoint_is_refused(spark, tmp_path):

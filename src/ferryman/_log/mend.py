@@ -22,7 +22,8 @@ from ferryman._log.spark_log import (
     torn,
     values_of,
 )
-from ferryman._model.records import Manifest, SparkLog
+from ferryman._model.records import Manifest
+from ferryman._model.spark_log import SparkLog
 
 # Of how many bytes Hadoop keeps a checksum each, in the file beside.
 _CHUNK = 512

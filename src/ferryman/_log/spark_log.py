@@ -16,7 +16,8 @@ import re
 from typing import Any
 
 from ferryman._log.checkpoint import Checkpoint, is_number
-from ferryman._model.records import Manifest, SparkLog
+from ferryman._model.records import Manifest
+from ferryman._model.spark_log import SparkLog
 
 _VERSION = re.compile(rb"v[0-9]+")
 _ONLY_VERSION = re.compile(rb"v[0-9]*\n?")

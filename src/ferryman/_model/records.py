@@ -21,6 +21,7 @@ from ferryman._model.shape import (
     texts,
     whole,
 )
+from ferryman._model.spark_log import SparkLog
 from ferryman._model.watermarks import Watermarks
 
 FORMAT = 2
@@ -281,38 +282,6 @@ def groups_of(value: Any) -> tuple[int, ...]:
     if len(set(groups)) != len(groups):
         raise Misshapen("groups names a key group twice")
     return groups
-
-
-@dataclass(frozen=True)
-class SparkLog:
-    """Keep what of Spark's own log an epoch rests on, so that it can be written again.
-
-    Attributes
-    ----------
-    offsets
-        The text of Spark's offsets files of the two newest micro-batches, by batch.
-    metadata
-        The text of the file with the query's id.
-
-    Examples
-    --------
-    >>> log = SparkLog({7: "v1"}, "{}")
-    >>> SparkLog.parse(log.json()) == log
-    True
-    """
-
-    offsets: Mapping[int, str] = field(default_factory=dict)
-    metadata: str = ""
-
-    def json(self) -> dict[str, Any]:
-        """Write it as JSON values."""
-        return {"offsets": {str(batch): text for batch, text in self.offsets.items()}, "metadata": self.metadata}
-
-    @classmethod
-    def parse(cls, raw: Mapping[str, Any]) -> SparkLog:
-        """Read it back from JSON; an earlier version kept nothing."""
-        offsets = {int(batch): str(text) for batch, text in mapped(raw.get("offsets", {}), "offsets").items()}
-        return cls(offsets, str(raw.get("metadata", "")))
 
 
 @dataclass(frozen=True)

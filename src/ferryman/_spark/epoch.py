@@ -11,11 +11,9 @@ The steps of an epoch, in this order; a kill between any two loses nothing and r
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +24,7 @@ from ferryman._log.batch_files import files_by_age
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.spark_log import SparkLogKeeper, values_of
 from ferryman._log.term import Term, check_term
-from ferryman._model.errors import FerrymanError, PinningLost, SinkMissing
+from ferryman._model.errors import PinningLost
 from ferryman._model.records import (
     DeltaRef,
     HeldRows,
@@ -34,17 +32,17 @@ from ferryman._model.records import (
     Manifest,
     OperatorRecord,
     RoutingTable,
-    SparkLog,
 )
+from ferryman._model.spark_log import SparkLog
 from ferryman._model.watermarks import Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.file_order import hashes
+from ferryman._spark.outputs import Outputs
 from ferryman._spark.plan import EPOCH_CONF, Planner
 from ferryman._spark.reconfigure import Reconfigurer
-from ferryman._spark.sinks import SinkStart
 from ferryman._spark.stream import Output
 from ferryman._spark.task import Control
 from ferryman._state.zones import in_zone
@@ -98,12 +96,10 @@ class EpochRunner:
         self._card = card
         self._card_written = checkpoint.card() == card
         self._planner = planner
-        self._outputs = outputs
-        self._labels = _labels(outputs)
+        self.outputs = Outputs(outputs, checkpoint, self.latest, term=term.number, fsync=fsync)
         self.term = term
         # An epoch that was left behind is done in its own layout; only then comes the one that was asked for.
         self._instances = instances
-        self._told = 0
         self._fsync = fsync
         self._home = home
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
@@ -154,11 +150,8 @@ class EpochRunner:
         return self.latest.batch if self.latest else -1
 
     def close(self) -> None:
-        """Let go of what was held, and say if the sinks know all."""
-        if self._told and self.latest is not None and self._told == self.latest.epoch:
-            with contextlib.suppress(FerrymanError, OSError):
-                check_term(self.checkpoint, self.term.number)
-                self.checkpoint.tell(self._told)
+        """Let go of what was held."""
+        self.outputs.close()
         self._reader.shutdown(wait=False)
         self.changes.release()
         self._planner.release()
@@ -183,23 +176,6 @@ class EpochRunner:
         if not self._card_written:
             self.checkpoint.create(self._card)
             self._card_written = True
-
-    def recommit(self, dropped: Collection[str] = ()) -> None:
-        """Tell the sinks where the job stands, and again of its newest epoch: that may not have reached them."""
-        epoch, written = (self.latest.epoch, self.latest.sinks) if self.latest else (0, {})
-        lost = [label for label, one in written.items() if one.get("told") and label not in {*self._labels, *dropped}]
-        if lost and self.checkpoint.told() != epoch:
-            where = written[lost[0]].get("path", "")
-            raise SinkMissing(
-                f"epoch {epoch} is committed, and the sink {lost[0]!r} ({where}) was not told of it before the job "
-                "ended; but this start has no such output, so those rows would never be seen. Start the job once with "
-                f"that sink; or pass dropped_sinks=[{lost[0]!r}] if its rows are not wanted any more."
-            )
-        for label, output in zip(self._labels, self._outputs, strict=True):
-            known = written.get(label, {})
-            output.sink.begin(SinkStart(epoch, self.term.number, self._fsync, known.get("written", {})))
-        if self.latest is not None:
-            self._tell_sinks(self.latest)
 
     def run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         """Run and commit the next epoch, in the layout that is its own."""
@@ -239,21 +215,19 @@ class EpochRunner:
         files = self._files(batch, taken)
         combine = self._worth_combining(in_order=bool(files))
         made: dict[int, DataFrame] = {}
-        written: dict[str, Any] = {}
         try:
             refs = self._broadcast(epoch, source, made, time_ms, by_file=bool(files))
             controls = self._controls(epoch, time_ms, files)
             frames = [
                 self._planner.build(one.stream, source, controls, combine, made, by_file=bool(files))
-                for one in self._outputs
+                for one in self.outputs
             ]
             if self._fsync and taken is not None:
                 # What a sink sees must be what is redone after a power cut.
                 taken.result()
             reach("before-sink")
             check_term(self.checkpoint, self.term.number)
-            for label, output, frame in zip(self._labels, self._outputs, frames, strict=True):
-                written[label] = self._write(label, output, frame, epoch, silent=silent)
+            written = self.outputs.write(frames, epoch, silent=silent)
             reach("after-sink")
         finally:
             for frame in made.values():
@@ -296,7 +270,7 @@ class EpochRunner:
             self._next_due[name] = min(times, default=None)
         self.changes.count(receipts)
         reach("after-manifest")
-        self._tell_sinks(manifest)
+        self.outputs.tell(manifest)
         duration = (time.perf_counter() - began) * 1000
         return EpochProgress(
             epoch,
@@ -327,16 +301,6 @@ class EpochRunner:
     def _first_nodes(self) -> list[Any]:
         names = {node.stream.spec.name: node for node in self._planner.nodes.values()}
         return [node for node in names.values() if not _operators_above(node.stream.parent)][:1]
-
-    def _write(self, label: str, output: Output, frame: DataFrame, epoch: int, *, silent: bool) -> dict[str, Any]:
-        """Have a sink write an epoch; give what the manifest keeps of it."""
-        if not output.sink.whole:
-            # This sink may look twice, or only at some rows: compute all of them once, in our own layout.
-            frame.persist().write.format("noop").mode("overwrite").save()
-            if silent and frame.isEmpty():
-                return dict(self.latest.sinks.get(label, {})) if self.latest else {}
-        written = output.sink.write(frame, epoch)
-        return {"told": output.sink.told, "path": written.get("path", ""), "written": written}
 
     def _files(self, batch: int, taken: Future[SparkLog] | None) -> tuple[int, ...]:
         """Name the files of an epoch, oldest first, if there are several: their rows have to be put in order."""
@@ -471,13 +435,6 @@ class EpochRunner:
             records[name] = OperatorRecord(rows, keys, output, late, _heaviest(saw))
         return records, tables, list(receipts.values())
 
-    def _tell_sinks(self, manifest: Manifest) -> None:
-        for label, output in zip(self._labels, self._outputs, strict=True):
-            known = manifest.sinks.get(label)
-            if known:
-                output.sink.commit(manifest.epoch, known["written"])
-        self._told = manifest.epoch
-
     def _covered(self, batch: int, taken: Future[SparkLog] | None) -> tuple[tuple[Any, ...], SparkLog]:
         """Give the source offsets an epoch ends with and what Spark wrote of them; a silent one has those before it."""
         if taken is not None:
@@ -497,17 +454,6 @@ def routing_for(checkpoint: Checkpoint, latest: Manifest | None, groups: int, te
     if latest.routing.instances == instances:
         return latest.routing
     return rescaled(latest.routing, instances)
-
-
-def _labels(outputs: Sequence[Output]) -> list[str]:
-    """Name the outputs in the manifests: by what they are, so that a changed order of outputs does no harm."""
-    seen: Counter[str] = Counter()
-    labels: list[str] = []
-    for output in outputs:
-        label = output.sink.label
-        seen[label] += 1
-        labels.append(label if seen[label] == 1 else f"{label}#{seen[label]}")
-    return labels
 
 
 def _hosts(operator: str, receipts: list[dict[str, Any]]) -> list[str]:

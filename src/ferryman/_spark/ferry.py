@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -38,6 +39,7 @@ from ferryman._spark.background import Background
 from ferryman._spark.epoch import EpochRunner, routing_for
 from ferryman._spark.interval import seconds
 from ferryman._spark.job import Job, as_ferryman
+from ferryman._spark.outputs import claim
 from ferryman._spark.plan import Bytes, Planner
 from ferryman._spark.reading import reading_of
 from ferryman._spark.stream import Operated, Output, Source, Stream
@@ -226,8 +228,7 @@ class Ferry:
             if mended := mend_spark_log(checkpoint, latest):
                 log.warning("Spark's log in %s was not whole and was mended: %s", place.uri, "; ".join(mended))
             check_agreement(checkpoint, latest)
-            above = max(output.sink.claim(card.id) for output in outputs)
-            _refuse_twice(outputs)
+            above = claim(outputs, card.id)
             term = take_term(
                 checkpoint,
                 uuid.uuid4().hex,
@@ -287,7 +288,7 @@ class Ferry:
             if runner is not None:
                 runner.close()
             lock.release()
-            if isinstance(error, PySparkException):
+            if isinstance(error, (PySparkException, Py4JError)):
                 raise as_ferryman(error, name) from error
             raise
 
@@ -370,17 +371,6 @@ def _start_faults(name: object, outputs: tuple[object, ...], instances: object, 
     if trigger is not None and not (isinstance(trigger, dict) and len(trigger) <= 1 and set(trigger) <= set(known)):
         faults.append(f'trigger={trigger!r}: give one of {", ".join(known)}, for example {{"availableNow": True}}')
     return faults
-
-
-def _refuse_twice(outputs: tuple[Output, ...]) -> None:
-    """Refuse two outputs that go to one place: each would take the other's rows for its own."""
-    places = Counter(output.sink.label for output in outputs if output.sink.told)
-    for output in outputs:
-        if places[output.sink.label] > 1:
-            raise InvalidConfiguration(
-                f"two outputs go to one place ({getattr(output.sink, 'path', output.sink.label)}). Give each a "
-                "directory of its own."
-            )
 
 
 def _refuse(unknown: dict[str, Any], function: Any, label: str) -> None:

@@ -108,7 +108,7 @@ class Job(Changing, QueryNames):
     # -- starting --------------------------------------------------------------------------------
 
     def _begin(self, trigger: dict[str, Any], dropped_sinks: Collection[str]) -> StreamingQuery:
-        self._runner.recommit(dropped_sinks)
+        self._runner.outputs.begin(dropped_sinks)
         intent = self._runner.checkpoint.intent()
         if intent is not None and intent.silent and intent.epoch == self._runner.next:
             # A silent epoch was under way when the driver died: it comes first, just as it was begun.
