@@ -62,7 +62,9 @@ def test_the_state_of_a_query_is_taken_over(spark: Any, tmp_path: Path) -> None:
     page["before"](both.stream(), str(tmp_path / "p"), lambda frame, _: parts.extend(map(tuple, frame.collect())))
     rest = Beside(spark, tmp_path / "rest", "sensor string, room string, value double, time timestamp")
     rest.give(*then)
+    resuming = type("Resuming", (page["Resumed"], page["Violations"]), {})
     page["resume"](
+        resuming(),
         spark,
         rest.stream(),
         str(tmp_path / "p"),
