@@ -302,31 +302,34 @@ class Job(Changing, QueryNames):
 
     def _close(self) -> None:
         with self._closing:
-            with self._changed:
-                if self._closed:
-                    return
-            # Before the last epochs, so that these have no row wait for anything.
-            self._runner.changes.close(f"job {self.name!r} has ended")
-            if self._once and self._query_failure() is None:
-                self._last_epochs()
-            with self._changed:
-                self._closed = True
-                self._changed.notify_all()
-            self._nudge.set()
+            if self._released:
+                return
             try:
-                if self._clock.is_alive() and self._clock is not threading.current_thread():
-                    self._clock.join()
-                self._reading.end()
-                self._control.close()
-                self._background.close()
-                self._runner.close()
-                # The home of a run is of no use to the next one.
-                shutil.rmtree(self._home, ignore_errors=True)
+                self._give_back()
             finally:
+                # Whatever went wrong: nobody runs on the checkpoint any more.
                 self._lock.release()
                 with self._changed:
                     self._released = True
                     self._changed.notify_all()
+
+    def _give_back(self) -> None:
+        # Before the last epochs, so that these have no row wait for anything.
+        self._runner.changes.close(f"job {self.name!r} has ended")
+        if self._once and self._query_failure() is None:
+            self._last_epochs()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._nudge.set()
+        if self._clock.is_alive() and self._clock is not threading.current_thread():
+            self._clock.join()
+        self._reading.end()
+        self._control.close()
+        self._background.close()
+        self._runner.close()
+        # The home of a run is of no use to the next one.
+        shutil.rmtree(self._home, ignore_errors=True)
 
     def _query_failure(self) -> BaseException | None:
         with contextlib.suppress(Py4JError):

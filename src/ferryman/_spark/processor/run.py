@@ -150,7 +150,7 @@ class _Call:
             positions, counts = np.unique(positions, return_counts=True)
             pieces = self._runner.batches.pieces(counts.tolist(), table)
             positions = np.repeat(positions, [len(one) for one in pieces])
-            initial = self._runner.frames(table, list(chain(*pieces)))
+            initial = self._runner.frames(table, list(chain.from_iterable(pieces)))
         for position, one in zip(positions.tolist(), initial, strict=True):
             self._focus.position = position
             user.handleInitialState(self.keys[position], one, self._values)
@@ -175,7 +175,7 @@ class _Call:
         rows: Iterator[Any]
         if self._runner.pandas:
             pieces = self._runner.batches.pieces(counts, table)
-            rows = self._runner.frames(table, list(chain(*pieces)))
+            rows = self._runner.frames(table, list(chain.from_iterable(pieces)))
             counts = [len(one) for one in pieces]
         else:
             rows = input_rows(in_zone(table, self._runner.timezone))
