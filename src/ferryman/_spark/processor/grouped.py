@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TIME_MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
 # What Spark takes for no limit in bytes.
 _NO_LIMIT = 2**31 - 1
-_OUTPUT_MODES = ("append", "update")
+_OUTPUT_MODES = {"append": "Append", "update": "Update", "complete": "Complete"}
 
 
 class GroupedStream:
@@ -208,8 +208,10 @@ def _checked(label: str, processor: Any, output_mode: str, time_mode: str) -> st
         faults.append(
             f"statefulProcessor={processor!r}: give an object of a class derived from StatefulProcessor, not the class"
         )
-    if str(output_mode).lower() not in _OUTPUT_MODES:
-        faults.append(f"outputMode={output_mode!r}: give 'Append' or 'Update'")
+    # Spark refuses the last for a function alone.
+    modes = [one for one in _OUTPUT_MODES if one != "complete" or not isinstance(processor, GroupStateProcessor)]
+    if str(output_mode).lower() not in modes:
+        faults.append(f"outputMode={output_mode!r}: give {', '.join(repr(_OUTPUT_MODES[one]) for one in modes)}")
     if str(time_mode).lower() not in _TIME_MODES:
         faults.append(f"timeMode={time_mode!r}: give {', '.join(map(repr, _TIME_MODES.values()))}")
     if faults:
