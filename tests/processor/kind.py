@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from processor.beside import Beside, Rows
+from pyspark import cloudpickle
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ferryman import Ferry, sinks
+
+# The workers cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 T0 = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
 # The rows of each batch that has some, sorted.

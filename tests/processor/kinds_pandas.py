@@ -155,4 +155,7 @@ KINDS = [
          how="pandas", output="m map<string,timestamp>, s struct<t timestamp, n int>", conf=NEW_YORK),
     Kind("columns by place and by name", "k string", [[("a",)]], giving(*PLACES), how="pandas",
          output="a long, b string"),
+    Kind("columns by place alone", "k string", [[("a",)]], giving(pd.DataFrame({"b": ["x"], "a": ["y"], "c": ["z"]})),
+         how="pandas", output="a string, b string",
+         conf={"spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName": "false"}),
 ]  # fmt: skip

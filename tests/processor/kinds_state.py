@@ -383,10 +383,10 @@ ODD = [
     [("a", math.inf, -math.inf, 0, 0), ("b", None, None, None, None)],
     [("a", 3.4028234663852886e38, 5e-324, 1, 1), ("b", 1.0, 1 / 3, 2, 2)],
 ]
-ANY = "k string, t timestamp, s struct<a:int,b:array<int>>, x binary, e decimal(5,1), f float"
+ANY = "k string, t timestamp, m map<string,int>, s struct<a:int,b:array<int>>, x binary, e decimal(5,1), f float"
 THROUGH = [
-    [("a", at(0), {"a": 1, "b": [1, None]}, b"x", D("1.5"), 0.1), ("a", *(None,) * 5)],
-    [("b", at(1), {"a": None, "b": None}, b"", D("0.0"), -0.0)],
+    [("a", at(0), {"a": 1}, {"a": 1, "b": [1, None]}, b"x", D("1.5"), 0.1), ("a", *(None,) * 6)],
+    [("b", at(1), {}, {"a": None, "b": None}, b"", D("0.0"), -0.0)],
 ]
 MONEY = [
     [("a", "order", 1, D("5.00")), ("a", "payment", 2, D("7.25")), ("b", "order", 9, D("1.00"))],

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from processor import kind, kinds_function, kinds_pandas, kinds_state, kinds_time
+from processor import kinds_function, kinds_pandas, kinds_state, kinds_time
 from processor.kind import Batches, Kind, Runs, differences
 from pyspark import cloudpickle
 
@@ -16,8 +15,8 @@ TABLES = (kinds_state, kinds_time, kinds_pandas, kinds_function)
 KINDS: list[Kind] = [one for table in TABLES for one in table.KINDS]
 
 # The workers cannot import the tests.
-for module in (kind, *TABLES):
-    cloudpickle.register_pickle_by_value(sys.modules[module.__name__])
+for module in TABLES:
+    cloudpickle.register_pickle_by_value(module)
 
 Ahead = dict[str, tuple[Runs, "Future[Batches]"]]
 

@@ -7,9 +7,12 @@ driver as text inside Spark's own exception; `from_text` finds them there and gi
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 _END = "[/FERRYMAN]"
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class FerrymanError(Exception):
@@ -162,7 +165,16 @@ class JavaMissing(FerrymanError):
 
 def to_text(error: FerrymanError) -> str:
     """Write an error so that `from_text` can find it in a longer text."""
-    return f"[FERRYMAN:{type(error).__name__}]{error.message}{_END}"
+    return f"[FERRYMAN:{type(error).__name__}]{error.message}{_raised_at(error)}{_END}"
+
+
+def _raised_at(error: FerrymanError) -> str:
+    """Say where the user's own code raised: from a worker nothing but text comes back."""
+    if not isinstance(error, OperatorFailed) or error.__cause__ is None:
+        return ""
+    frames = traceback.extract_tb(error.__cause__.__traceback__)
+    own = [one for one in frames if not Path(one.filename).is_relative_to(_PACKAGE)]
+    return "\nIt was raised here:\n" + "".join(traceback.format_list(own)).rstrip() if own else ""
 
 
 def from_text(text: str) -> FerrymanError | None:

@@ -65,12 +65,15 @@ class Stream(FrameNames):
 
         return KeyedStream(self, columns)
 
-    def groupBy(self, *cols: str | Column | list[Any]) -> GroupedStream:
-        """Group the stream by one or more columns, as `DataFrame.groupBy` does, for Spark's stateful operators."""
+    def groupBy(self, *cols: str | Column | int | list[Any]) -> GroupedStream:
+        """Group the stream by one or more columns, as `DataFrame.groupBy` does, for Spark's stateful operators.
+
+        A number stands for the column at that place, from 1 on.
+        """
         from ferryman._spark.processor.grouped import GroupedStream
 
         listed = cols[0] if len(cols) == 1 and isinstance(cols[0], list) else list(cols)
-        return GroupedStream(self.key_by(*(_column_name(one) for one in listed)))
+        return GroupedStream(self.key_by(*(_column_name(one, self.schema) for one in listed)))
 
     groupby = groupBy
 
@@ -337,15 +340,22 @@ def _rests_on_operator(stream: Any) -> bool:
     return False
 
 
-def _column_name(column: Any) -> str:
-    if isinstance(column, str):
-        return column
-    name = re.fullmatch(r"Column<'([^'()]+)'>", str(column))
+def _column_name(column: Any, schema: StructType) -> str:
+    if isinstance(column, int) and 0 < column <= len(schema.names):
+        return schema.names[column - 1]
+    found = re.fullmatch(r"Column<'([^'()]+)'>", str(column))
+    name = column if isinstance(column, str) else found and found[1]
     if name is None:
         raise InvalidConfiguration(
             f"groupBy got {column!r}. Group by columns of the stream, by name; compute new ones with select before."
         )
-    return name[1]
+    outer, _, inner = name.partition(".")
+    if inner and name not in schema.names and outer in schema.names and isinstance(schema[outer].dataType, StructType):
+        raise InvalidConfiguration(
+            f"groupBy got {name!r}, a field of the struct {outer!r}, and a key is a column. Make one of it before: "
+            f'select("*", F.col("{name}").alias("{inner}")).groupBy("{inner}").'
+        )
+    return name
 
 
 def _spark_watermark(schema: StructType) -> EventTime | None:

@@ -116,11 +116,15 @@ def cut(whole: pd.DataFrame, counts: list[int]) -> Iterator[pd.DataFrame]:
 class Frames:
     """Take the frames that a processor gives, and make a table of them.
 
-    By name, or by position where names are no strings. What a frame holds is copied at once, as the processor may
-    go on to use it for the next key; and a task does not hold as many frames as it has keys, some kilobytes each.
+    By name, or by position where names are no strings, or where Spark is set so (`by_name`). What a frame holds is
+    copied at once, as the processor may go on to use it for the next key; and a task does not hold as many frames as
+    it has keys, some kilobytes each.
     """
 
-    def __init__(self, schema: pa.Schema, given: Given, timezone: str, whose: WhoseRow) -> None:
+    def __init__(
+        self, schema: pa.Schema, given: Given, timezone: str, whose: WhoseRow, *, by_name: bool = True
+    ) -> None:
+        self._by_name = by_name
         self._schema = schema
         self._given = given
         self._timezone = timezone
@@ -198,7 +202,7 @@ class Frames:
     def _places(self, have: list[Any]) -> list[int]:
         """Tell where in a frame the declared columns are."""
         names = self._schema.names
-        if len(have) >= len(names) and not any(isinstance(one, str) for one in have):
+        if len(have) >= len(names) and not (self._by_name and any(isinstance(one, str) for one in have)):
             return list(range(len(names)))
         if any(name not in have for name in names):
             raise self._mismatch(f"a frame with the columns {have}")

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from ferryman._spark.stream import Stream
 
 _TIME_MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
+_EXTENSION_TYPES = "spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype"
+_BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
 # What Spark takes for no limit in bytes.
 _NO_LIMIT = 2**31 - 1
-_OUTPUT_MODES = ("append", "update")
+_OUTPUT_MODES = {"append": "Append", "update": "Update", "complete": "Complete"}
 
 
 class GroupedStream:
@@ -177,6 +179,7 @@ class GroupedStream:
             event_time=event_time if event_time and keyed.parent.event_time is not None else None,
             deleted=frozenset(recorder.deleted),
             batches=_batches(keyed),
+            by_name=not pandas or _by_name(keyed, label),
         )
         # Spark's event time begins in 1970.
         time = TimeSpec((), None, due, mode == "eventtime", 0 if mode == "eventtime" else None)
@@ -208,8 +211,10 @@ def _checked(label: str, processor: Any, output_mode: str, time_mode: str) -> st
         faults.append(
             f"statefulProcessor={processor!r}: give an object of a class derived from StatefulProcessor, not the class"
         )
-    if str(output_mode).lower() not in _OUTPUT_MODES:
-        faults.append(f"outputMode={output_mode!r}: give 'Append' or 'Update'")
+    # Spark refuses the last for a function alone.
+    modes = [one for one in _OUTPUT_MODES if one != "complete" or not isinstance(processor, GroupStateProcessor)]
+    if str(output_mode).lower() not in modes:
+        faults.append(f"outputMode={output_mode!r}: give {', '.join(repr(_OUTPUT_MODES[one]) for one in modes)}")
     if str(time_mode).lower() not in _TIME_MODES:
         faults.append(f"timeMode={time_mode!r}: give {', '.join(map(repr, _TIME_MODES.values()))}")
     if faults:
@@ -252,6 +257,20 @@ def _batches(keyed: KeyedStream) -> Batches:
     # It may have been written as 64m.
     size = int(said) if said.isdigit() else int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(said))
     return Batches(rows if rows > 0 else None, size if 0 < size < _NO_LIMIT else None)
+
+
+def _by_name(keyed: KeyedStream, label: str) -> bool:
+    """Read how Spark is set to convert frames, and refuse what is not done here."""
+    ferry = keyed.parent.ferry
+    if ferry is None:
+        return True
+    if ferry.spark.conf.get(_EXTENSION_TYPES, "false") == "true":
+        raise InvalidConfiguration(
+            f"operator {label!r}: the session has {_EXTENSION_TYPES}=true, and frames do not have those types here. "
+            f'Unset it before ferry.stream (spark.conf.unset("{_EXTENSION_TYPES}")); whole numbers beside nulls are '
+            "floats then, as is Spark's default."
+        )
+    return ferry.spark.conf.get(_BY_NAME, "true") == "true"
 
 
 def _packed(processor: StatefulProcessor, label: str) -> bytes:

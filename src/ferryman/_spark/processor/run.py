@@ -40,7 +40,7 @@ class ProcessorRunner:
     The processor travels pickled, and every task makes its own: what it keeps in itself does not outlive the task. With
     `group_state` it is a function of applyInPandasWithState, which Spark hands keys and numbers of other types.
     `event_time` is the column of its output that hands the watermark on, `deleted` are states that are declared in
-    vain, and `batches` says how many rows a frame has at the most.
+    vain, `batches` says how many rows a frame has at the most, and `by_name` whether its columns go by their names.
     """
 
     processor: bytes
@@ -57,6 +57,7 @@ class ProcessorRunner:
     event_time: str | None = None
     deleted: frozenset[str] = frozenset()
     batches: Batches = field(default_factory=Batches)
+    by_name: bool = True
 
     def run(self, given: Given) -> Made:
         """Call the processor for every key that has rows, then for every timer that is due."""
@@ -113,7 +114,7 @@ class _Call:
         # How many rows there were after each key.
         self._ends: list[tuple[int, int]] = []
         self.made = (
-            Frames(runner.output, given, runner.timezone, self._whose)
+            Frames(runner.output, given, runner.timezone, self._whose, by_name=runner.by_name)
             if runner.pandas
             else OutputRows(runner.output, given, self._whose)
         )
