@@ -71,12 +71,15 @@ class TimeSpec:
         The table of what is due, if it has one.
     by_watermark
         Whether that is due by the watermark; else by the clock.
+    idle_ms
+        After how long without a row the watermarks that it reports are not waited for; None for never.
     """
 
     watermarks: tuple[tuple[str, str, int], ...] = ()
     late: str | None = None
     due: str | None = None
     by_watermark: bool = False
+    idle_ms: int | None = None
 
 
 @dataclass(frozen=True)
