@@ -315,7 +315,7 @@ class Manifest:
         raw["offsets"] = list(self.offsets)
         raw["operators"] = {name: asdict(record) for name, record in self.operators.items()}
         raw["tables"] = {name: [asdict(ref) for ref in refs] for name, refs in self.tables.items()}
-        raw["watermarks"] = asdict(self.watermarks)
+        raw["watermarks"] = self.watermarks.json()
         raw["spark"] = self.spark.json()
         return raw
 
