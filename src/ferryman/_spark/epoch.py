@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -26,6 +27,7 @@ from ferryman._log.batch_files import files_by_age
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.spark_log import SparkLogKeeper, values_of
 from ferryman._log.term import Term, check_term
+from ferryman._model.clock import epoch_time
 from ferryman._model.errors import FerrymanError, PinningLost, SinkMissing
 from ferryman._model.records import (
     DeltaRef,
@@ -40,6 +42,7 @@ from ferryman._model.watermarks import Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
 from ferryman._spark.broadcast import BroadcastTable
+from ferryman._spark.clock import Clock, system_ms
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.file_order import hashes
 from ferryman._spark.plan import EPOCH_CONF, Planner
@@ -50,12 +53,15 @@ from ferryman._spark.task import Control
 from ferryman._state.zones import in_zone
 from ferryman._testing.faults import reach
 
+log = logging.getLogger("ferryman")
+
 
 @dataclass(frozen=True)
 class EpochProgress:
     """Tell how an epoch went.
 
-    `time_ms` is the epoch's own time, the same when it is redone after a kill; `committed_ms` is the clock's when
+    `time_ms` is the epoch's own time, the same when it is redone after a kill; `back_ms` by how much it is behind that
+    of the epoch before, where the clock was far ahead then and was put right; `committed_ms` is the clock's when
     its manifest was written. Both in milliseconds since 1970.
     """
 
@@ -72,6 +78,7 @@ class EpochProgress:
     committed_ms: int
     watermark_ms: int | None
     operators: Mapping[str, Mapping[str, Any]]
+    back_ms: int = 0
 
 
 class EpochRunner:
@@ -92,8 +99,10 @@ class EpochRunner:
         tls: str | None = None,
         replicas: int = 0,
         sites: tuple[Site, ...] = (),
+        clock: Clock | None = None,
     ) -> None:
         self.checkpoint = checkpoint
+        self.clock = clock or Clock()
         self.latest = checkpoint.latest()
         self._card = card
         self._card_written = checkpoint.card() == card
@@ -210,7 +219,8 @@ class EpochRunner:
         before = self.latest
         try:
             switches = before is not None and before.routing != self._planner.routing
-            if self._held or switches:
+            if self._held or switches or self.clock.own:
+                # Spark's log has none of these, nor the time of a clock that is not Spark's.
                 routing = self._planner.routing if switches else None
                 self.checkpoint.intend(self.next, time_ms, silent=silent, held=self._held, routing=routing)
             return self._run(source, batch, silent=silent, time_ms=time_ms)
@@ -225,8 +235,14 @@ class EpochRunner:
     def _run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         began = time.perf_counter()
         epoch = self.next
-        # A clock that is set back does not take anything back.
-        time_ms = max(time_ms, self.latest.time_ms if self.latest else 0)
+        time_ms, back_ms = epoch_time(time_ms, self.latest.time_ms if self.latest else None)
+        if back_ms:
+            log.warning(
+                "the clock is %.0f s behind the time of epoch %d: it was wrong then, and time follows it back. What "
+                "was written meanwhile keeps the time it was given.",
+                back_ms / 1000,
+                epoch - 1,
+            )
         reach("epoch")
         if silent or not self._prepared:
             # Spark runs micro-batches in a session of the query's own, so the user's is left as it was.
@@ -287,7 +303,7 @@ class EpochRunner:
         check_term(self.checkpoint, self.term.number)
         self._keep_card()
         self.checkpoint.commit(manifest)
-        committed_ms = time.time_ns() // 1_000_000
+        committed_ms = system_ms()
         self.latest = manifest
         for table in self._broadcasts.values():
             table.committed()
@@ -322,6 +338,7 @@ class EpochRunner:
                 }
                 for name, one in records.items()
             },
+            back_ms,
         )
 
     def _first_nodes(self) -> list[Any]:

@@ -9,7 +9,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -35,6 +35,7 @@ from ferryman._routing.sites import Site, site_faults
 from ferryman._serve.certificates import missing
 from ferryman._spark import advice
 from ferryman._spark.background import Background
+from ferryman._spark.clock import Clock
 from ferryman._spark.epoch import EpochRunner, routing_for
 from ferryman._spark.interval import seconds
 from ferryman._spark.job import Job, as_ferryman
@@ -86,6 +87,9 @@ class Ferry:
     single_driver
         Your word that no second driver is ever started on this checkpoint while one is alive. Only needed on storage
         that cannot tell two of them apart, where a job does not start without it (docs/guarantees.md).
+    clock
+        What gives the time that timers and time to live go by, in milliseconds since 1970. If left out, the machine's
+        clock. Where it goes back by up to a minute, time stands still until it has come up; by more, time follows it.
 
     Examples
     --------
@@ -110,6 +114,7 @@ class Ferry:
         replicas: int = 0,
         sites: Iterable[Site] = (),
         single_driver: bool = False,
+        clock: Callable[[], int] | None = None,
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
@@ -143,6 +148,8 @@ class Ferry:
         # Whatever can be gone through only once is, here.
         sites = tuple(sites) if isinstance(sites, Iterable) and not isinstance(sites, str) else sites
         faults += site_faults(sites)
+        if clock is not None and not callable(clock):
+            faults.append(f"clock={clock!r}: give a function that gives milliseconds since 1970, or leave it out")
         for option, value in (("fsync", fsync), ("single_driver", single_driver)):
             if not isinstance(value, bool):
                 faults.append(f"{option}={value!r}: give True or False")
@@ -160,6 +167,7 @@ class Ferry:
         self._tls = None if tls is None else os.fspath(tls)
         self._replicas = replicas
         self._sites = tuple(sites)
+        self._clock = clock
         self._single_driver = single_driver
 
     def stream(self, frame: DataFrame) -> Stream:
@@ -267,6 +275,7 @@ class Ferry:
                 tls=self._tls,
                 replicas=self._replicas,
                 sites=self._sites,
+                clock=Clock(self._clock),
             )
             background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)
             return Job(
