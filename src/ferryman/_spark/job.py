@@ -136,8 +136,8 @@ class Job(Changing, QueryNames):
                 raise _Stopping
             self._pending = False
             if batch > self._runner.batch:
-                began = self._runner.clock.of_batch(self._runner.checkpoint, batch)
-                self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=began))
+                clock, log = self._runner.clock, self._runner.checkpoint
+                self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=clock.of_batch(log, batch)))
             self._reading.done(self.epoch, frame)
 
     def _silent_epoch(self, time_ms: int) -> None:
