@@ -63,7 +63,7 @@ def history(place: Path, seed: int, mutant: str | None = None) -> History:
 
     def deaf(path: str, before: str) -> bool:
         if mutant == STARTING:
-            return one.starting and before == "mkdir" and path == f"{below}/checkpoint/manifests"
+            return one.starting and before != "link" and path == f"{below}/checkpoint/manifests"
         inside = path == below or path.startswith(below + os.sep)
         return inside and mutant in SYNCS and SYNCS[mutant](path[len(below) + 1 :], before)
 

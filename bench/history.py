@@ -234,7 +234,10 @@ class History:
             run = Run(self._root, chance.choice([1, 2]), sink, self._lives, asleep=asleep)
             self.starting = False
             if trouble and disk.die_at is None:
-                disk.die_at = disk.calls + chance.randint(1, 120)
+                if chance.random() < 0.3:
+                    disk.die_after = disk.named + chance.randint(1, 20)
+                else:
+                    disk.die_at = disk.calls + chance.randint(1, 120)
             self._check(run, sink, all_epochs=chance.random() < 0.5)
             for _ in range(chance.randint(1, 6)):
                 self._act(run)

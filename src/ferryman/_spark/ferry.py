@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman._log.agreement import check_agreement
-from ferryman._log.checkpoint import FOLDERS, Checkpoint, card_of, evolution_of
+from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of, keep_all
 from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
@@ -69,7 +69,7 @@ class Ferry:
         A local directory for main copies on each host; if left out, the executor's own directory or the system's
         temporary one.
     fsync
-        Survive a power cut and not only a kill, at the price of a disk flush per file.
+        Survive a power cut and not only a kill, at the price of a disk flush per file (docs/power-cuts.md).
     store
         Where main copies are kept: "lmdb", or "rocksdb" for state larger than memory. If left out, each table is kept
         where it is fastest.
@@ -229,7 +229,7 @@ class Ferry:
                     f"a query called {name!r} already runs in this session. Stop it, or give this job another name."
                 )
             card, parallel = self._card(checkpoint, name, operators, instances)
-            place.keep(FOLDERS)
+            keep_all(checkpoint)
             latest = checkpoint.latest()
             if mended := mend_spark_log(checkpoint, latest):
                 log.warning("Spark's log in %s was not whole and was mended: %s", place.uri, "; ".join(mended))

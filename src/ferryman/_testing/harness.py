@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ferryman._log.checkpoint import FOLDERS, Checkpoint, card_of, evolution_of
+from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of, keep_all
 from ferryman._log.declared import evolved
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild
@@ -137,7 +137,7 @@ class Harness:
         self._broadcast_schemas: dict[str, pa.Schema] = {}
         self._routing = RoutingTable.even(1, groups, instances)
         self.redeclare(build)
-        self.checkpoint.directory.keep(FOLDERS)
+        keep_all(self.checkpoint)
         if (latest := self.checkpoint.latest()) is not None:
             self._groups, self._routing = self._declared.groups, latest.routing
             if latest.routing.instances != instances:
