@@ -50,8 +50,8 @@ SYNCS: dict[str, Kind] = {
     "bytes of the sink's lists": _bytes("out/lists/"),
     "names of the sink's lists": _names("out/lists"),
 }
-# Left out while a job starts: what a run that was killed had named, and not synced any more.
-STARTING = "names that a start finds"
+# Left out while a job starts: the manifest that a run which was killed had named, and not synced any more.
+STARTING = "names of manifests at a start"
 # A name that is given once; what else fences is to be added here.
 FENCE = "a manifest is written once"
 MUTANTS = (*SYNCS, STARTING, FENCE)
@@ -63,7 +63,7 @@ def history(place: Path, seed: int, mutant: str | None = None) -> History:
 
     def deaf(path: str, before: str) -> bool:
         if mutant == STARTING:
-            return one.starting and before == "mkdir" and path != f"{below}/checkpoint"
+            return one.starting and before != "link" and path == f"{below}/checkpoint/manifests"
         inside = path == below or path.startswith(below + os.sep)
         return inside and mutant in SYNCS and SYNCS[mutant](path[len(below) + 1 :], before)
 

@@ -208,7 +208,8 @@ class History:
 
     def _trouble(self) -> dict[str, Any]:
         chance = self._chance
-        trouble: dict[str, Any] = {"die_at": chance.randint(1, 150)}
+        # A third of them die before they have started.
+        trouble: dict[str, Any] = {"die_at": chance.randint(1, 60) if chance.random() < 0.3 else None}
         if chance.random() < 0.15:
             trouble["space"] = chance.randint(1, 9000)
         if chance.random() < 0.15:
@@ -232,8 +233,13 @@ class History:
             self.starting = True
             run = Run(self._root, chance.choice([1, 2]), sink, self._lives, asleep=asleep)
             self.starting = False
+            if trouble and disk.die_at is None:
+                if chance.random() < 0.3:
+                    disk.die_after = disk.named + chance.randint(1, 20)
+                else:
+                    disk.die_at = disk.calls + chance.randint(1, 120)
             self._check(run, sink, all_epochs=chance.random() < 0.5)
-            for _ in range(chance.randint(1, 5)):
+            for _ in range(chance.randint(1, 6)):
                 self._act(run)
             if not trouble:
                 run.batch(2)
@@ -302,15 +308,17 @@ class History:
             return
         epoch = self._chance.choice([one for one in kept if base is None or one >= base] or kept[-1:])
         manifest = run.checkpoint.manifest(epoch)
+        snapshots = run.checkpoint.snapshots()
         # Whoever restores a backup does so in peace: no death, no trouble.
-        use_disk(ForgetfulDisk(self._root, self._journal))
-        place = LocalDirectory(self._root / "checkpoint", fsync=True)
+        peaceful = ForgetfulDisk(self._root, self._journal)
+        place = LocalDirectory(self._root / "checkpoint", fsync=True, disk=peaceful)
         place.delete(f"manifests/{one:012d}.json" for one in kept if one > epoch)
-        place.delete(f"snapshots/{one:012d}.json" for one in run.checkpoint.snapshots() if one > epoch)
+        place.delete(f"snapshots/{one:012d}.json" for one in snapshots if one > epoch)
         place.delete(["intent.json"])
         for side in _SIDES:
             later = [name for name in place.list(f"spark/{side}") if name.isdigit() and int(name) > manifest.batch]
             place.delete(f"spark/{side}/{name}" for name in later)
+        peaceful.close()
         self._promised = epoch
         for later_epoch in [one for one in self._seen if one > epoch]:
             del self._seen[later_epoch]

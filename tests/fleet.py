@@ -98,7 +98,8 @@ def start(
 ) -> Job:
     """Start the job: a chain, a fan-out and four sinks, or some of these."""
     ferry = Ferry(spark, checkpoint, **{"snapshot_every": 3, "retain": 2, "idle": None, **options})
-    source = ferry.stream(arriving(spark, Path(f"{checkpoint}-source"), rows, per_epoch))
+    folder = os.environ.get("FLEET_SOURCE", f"{checkpoint}-source")
+    source = ferry.stream(arriving(spark, Path(folder), rows, per_epoch))
     trail = source.key_by("key").process(Trail)
     buckets = trail.key_by("bucket").aggregate(
         name="Buckets", n=aggregates.count(), total=aggregates.sum("id"), newest=aggregates.last("id")

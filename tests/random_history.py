@@ -1,4 +1,6 @@
-"""Random histories of epochs, crashes, splits, merges, snapshots, restores and moves of the clock, beside a model.
+"""Random histories of epochs, crashes, power cuts, splits, merges, snapshots, restores and moves of the clock.
+
+All on a disk that forgets what was not synced, and beside a model.
 
 The model is plain Python: it is told the rows of each epoch and what the clock says, and tells what must come out and
 what must be kept. Whatever happens to the harness between, both are equal.
@@ -7,8 +9,11 @@ what must be kept. Whatever happens to the harness between, both are equal.
 from __future__ import annotations
 
 import copy
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -17,6 +22,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ferryman import Operator, Value
+from ferryman._log.disk import use_disk
+from ferryman._testing.forgetful import ForgetfulDisk
+from ferryman._testing.power import power_cut
 from ferryman.testing import Crash, Harness
 
 # Few of each, so that they meet.
@@ -63,9 +71,34 @@ def machine_of(kind: Kind, store: str | None) -> type[RuleBasedStateMachine]:
     class History(RuleBasedStateMachine):
         @initialize()
         def start(self) -> None:
-            self.harness = Harness(kind.build, kind.input, instances=2, groups=4, store=store, now_ms=1000)
+            self.place = Path(tempfile.mkdtemp(prefix="ferryman-history-"))
+            (self.place / "disk").mkdir()
+            self.open(instances=2, now_ms=1000)
             self.model = kind.model()
             self.models = {0: copy.deepcopy(self.model)}
+
+        def open(self, instances: int, now_ms: int) -> None:
+            self.disk = ForgetfulDisk(self.place / "disk", self.place / "journal")
+            use_disk(self.disk)
+            self.harness = Harness(
+                kind.build,
+                kind.input,
+                instances=instances,
+                groups=4,
+                store=store,
+                now_ms=now_ms,
+                checkpoint=self.place / "disk" / "checkpoint",
+                fsync=True,
+            )
+
+        @rule(seed=st.integers(0, 1 << 32), instances=st.integers(1, 3))
+        def cut_the_power(self, seed: int, instances: int) -> None:
+            epochs, now_ms = self.harness.epochs, self.harness.now_ms
+            self.harness.close()
+            self.disk.close()
+            power_cut(self.place / "disk", self.place / "journal", seed)
+            self.open(instances, now_ms)
+            assert self.harness.epochs == epochs, "an epoch that was promised is lost"
 
         @rule(done=st.lists(kind.step, max_size=6), mark=st.sampled_from([None, None, None, *MARKS]))
         def epoch(self, done: list[Any], mark: dict[str, Any] | None) -> None:
@@ -118,8 +151,11 @@ def machine_of(kind: Kind, store: str | None) -> type[RuleBasedStateMachine]:
                 self.model.check(self.harness)
 
         def teardown(self) -> None:
+            use_disk(None)
             if hasattr(self, "harness"):
                 self.harness.close()
+                self.disk.close()
+                shutil.rmtree(self.place, ignore_errors=True)
 
     return History
 

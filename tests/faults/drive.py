@@ -21,7 +21,9 @@ BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def main(checkpoint: str, out: str, rows: str, per_epoch: str, instances: str, master: str) -> None:
     spark = ferryman.session("ferryman-faults", master, conf={"spark.driver.extraJavaOptions": BRIEF})
     parts = os.environ.get("FLEET_PARTS", ",".join(fleet.ALL)).split(",")
-    options = {"idle": "200 milliseconds"} if os.environ.get("FLEET_IDLE") else {}
+    options: dict[str, object] = {"idle": "200 milliseconds"} if os.environ.get("FLEET_IDLE") else {}
+    if os.environ.get("FLEET_FSYNC"):
+        options["fsync"] = True
     sizes = {"rows": int(rows), "per_epoch": int(per_epoch), "instances": int(instances)}
     job = fleet.start(spark, checkpoint, out, **sizes, parts=parts, **options)
     if os.environ.get("FLEET_PIN"):

@@ -18,6 +18,7 @@ from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._log.verify import verify
 from ferryman._testing.faults import STEPS
+from ferryman._testing.power import power_cut
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -77,6 +78,38 @@ def test_a_driver_killed_at_every_step_of_an_epoch_changes_nothing(spark, tmp_pa
     assert fleet.found(spark, str(checkpoint), str(out), PARTS) == fleet.expected(rows, PARTS)
     report = verify(Checkpoint(directory(str(checkpoint))))
     assert not report.faults
+
+
+def test_the_power_is_cut_at_every_step_of_an_epoch_and_nothing_is_lost_or_doubled(spark, tmp_path):
+    root, journal = tmp_path / "disk", tmp_path / "journal"
+    root.mkdir()
+    checkpoint, out = root / "checkpoint", root / "out"
+    rows, per_epoch = 1600, 50
+    disk = {
+        "FLEET_FSYNC": "1", "FLEET_SOURCE": str(tmp_path / "source"), "FERRYMAN_DISK": f"{root}:{journal}",
+    }  # fmt: skip
+    seed = int(os.environ.get("FERRYMAN_SEED", "11"))
+    promised = 0
+    for number, name in enumerate(STEPS):
+        process = drive(checkpoint, out, rows, per_epoch, 2 + number % 2, FERRYMAN_FAULT=f"{name}:2", **disk)
+        output = end(process)
+        assert process.returncode == -signal.SIGKILL, f"{name} was not reached:\n{output}"
+        # What a kill leaves may be more than what was promised by an epoch: the one it was killed in.
+        promised = max(promised, committed(checkpoint) - 1)
+        power_cut(root, journal, seed + number)
+        assert committed(checkpoint) >= promised, f"after {name} a committed epoch was lost"
+        promised = committed(checkpoint)
+    process = drive(checkpoint, out, rows, per_epoch, **disk)
+    output = end(process)
+    assert process.returncode == 0, output
+    epochs = committed(checkpoint)
+    power_cut(root, journal, seed)
+    assert committed(checkpoint) == epochs, "what a job that has ended had committed is there"
+    process = drive(checkpoint, out, rows, per_epoch, **disk)
+    output = end(process)
+    assert process.returncode == 0, output
+    assert fleet.found(spark, str(checkpoint), str(out), PARTS) == fleet.expected(rows, PARTS)
+    assert not verify(Checkpoint(directory(str(checkpoint)))).faults
 
 
 def test_a_driver_killed_at_random_moments_changes_nothing(spark, tmp_path):

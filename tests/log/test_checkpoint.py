@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from written_log import KEY, STATE, delta_of, local_log
+from written_log import KEY, STATE, WrittenLog, delta_of, local_log
 
-from ferryman._log.checkpoint import Checkpoint, card_of, chain, checksum, schemas_of
+from ferryman._log.checkpoint import Checkpoint, card_of, chain, checksum, keep_all, schemas_of
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.disk import Disk
 from ferryman._log.snapshot import write_snapshot
+from ferryman._log.verify import verify
 from ferryman._model.errors import (
     CheckpointInUse,
     CorruptCheckpoint,
@@ -23,6 +24,8 @@ from ferryman._model.errors import (
 )
 from ferryman._model.records import FORMAT, JobCard
 from ferryman._state.keys import KeySchema
+from ferryman._testing.forgetful import ForgetfulDisk
+from ferryman._testing.power import power_cut
 from ferryman._testing.troubled import TroubledDisk
 
 CARD = JobCard("0" * 32, "test", 8, {"Counts": card_of("Counts", KEY, STATE)})
@@ -101,6 +104,23 @@ def test_the_newest_manifest_is_found_though_its_name_is_listed_late(tmp_path: P
 
     assert late.latest() == newest
     assert late.epochs() == [1, 2], "this listing was to be late too"
+
+
+def test_a_start_with_fsync_keeps_what_was_written_without(tmp_path: Path) -> None:
+    for seed in range(20):
+        root, journal = tmp_path / str(seed) / "disk", tmp_path / str(seed) / "journal"
+        root.mkdir(parents=True)
+        disk = ForgetfulDisk(root, journal)
+        log = WrittenLog(LocalDirectory(root / "checkpoint", disk=disk))
+        log.commit({"Counts": {"a": 1}})
+        write_snapshot(log.checkpoint, 1)
+        log.commit({"Counts": {"a": 2}})
+
+        keep_all(Checkpoint(LocalDirectory(root / "checkpoint", fsync=True, disk=disk)))
+        power_cut(root, journal, seed)
+
+        assert verify(log.checkpoint).sound
+        log.assert_rebuilds(2)
 
 
 def test_an_epoch_is_committed_once(tmp_path: Path) -> None:

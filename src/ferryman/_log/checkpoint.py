@@ -472,3 +472,14 @@ def chain(checkpoint: Checkpoint, table: str, after: int, upto: int) -> Iterator
         manifest = checkpoint.own_manifest(epoch)
         for ref in manifest.tables.get(table, ()):
             yield manifest, ref
+
+
+def keep_all(checkpoint: Checkpoint) -> None:
+    """With `fsync`, make a checkpoint's folders, and see that what a start finds in them survives a power cut.
+
+    A run that was killed may have given names that it did not sync any more, and one without `fsync` synced nothing.
+    """
+    directory = checkpoint.directory
+    directory.keep(FOLDERS)
+    directory.sync([CARD])
+    directory.sync(f"{folder}/{name}" for folder in FOLDERS for name in directory.list(folder))

@@ -12,6 +12,7 @@ The steps of an epoch, in this order; a kill between any two loses nothing and r
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,7 @@ from ferryman._log.batch_files import files_by_age
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.spark_log import SparkLogKeeper, values_of
 from ferryman._log.term import Term, check_term
+from ferryman._model.clock import epoch_time
 from ferryman._model.errors import PinningLost
 from ferryman._model.records import (
     DeltaRef,
@@ -39,6 +41,7 @@ from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
 from ferryman._spark.batches import BYTES, BatchLimits, bytes_of
 from ferryman._spark.broadcast import BroadcastTable
+from ferryman._spark.clock import Clock, system_ms
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.file_order import hashes
 from ferryman._spark.outputs import Outputs
@@ -49,12 +52,15 @@ from ferryman._spark.task import Control
 from ferryman._state.zones import in_zone
 from ferryman._testing.faults import reach
 
+log = logging.getLogger("ferryman")
+
 
 @dataclass(frozen=True)
 class EpochProgress:
     """Tell how an epoch went.
 
-    `time_ms` is the epoch's own time, the same when it is redone after a kill; `committed_ms` is the clock's when
+    `time_ms` is the epoch's own time, the same when it is redone after a kill; `back_ms` by how much it is behind that
+    of the epoch before, where the clock was far ahead then and was put right; `committed_ms` is the clock's when
     its manifest was written. Both in milliseconds since 1970.
     """
 
@@ -71,6 +77,7 @@ class EpochProgress:
     committed_ms: int
     watermark_ms: int | None
     operators: Mapping[str, Mapping[str, Any]]
+    back_ms: int = 0
 
 
 class EpochRunner:
@@ -91,8 +98,10 @@ class EpochRunner:
         tls: str | None = None,
         replicas: int = 0,
         sites: tuple[Site, ...] = (),
+        clock: Clock | None = None,
     ) -> None:
         self.checkpoint = checkpoint
+        self.clock = clock or Clock()
         self.latest = checkpoint.latest()
         self._card = card
         self._card_written = checkpoint.card() == card
@@ -190,7 +199,8 @@ class EpochRunner:
         before = self.latest
         try:
             switches = before is not None and before.routing != self._planner.routing
-            if self._held or switches:
+            if self._held or switches or self.clock.own:
+                # Spark's log has none of these, nor the time of a clock that is not Spark's.
                 routing = self._planner.routing if switches else None
                 self.checkpoint.intend(self.next, time_ms, silent=silent, held=self._held, routing=routing)
             return self._run(source, batch, silent=silent, time_ms=time_ms)
@@ -205,8 +215,14 @@ class EpochRunner:
     def _run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         began = time.perf_counter()
         epoch = self.next
-        # A clock that is set back does not take anything back.
-        time_ms = max(time_ms, self.latest.time_ms if self.latest else 0)
+        time_ms, back_ms = epoch_time(time_ms, self.latest.time_ms if self.latest else None)
+        if back_ms:
+            log.warning(
+                "the clock is %.0f s behind the time of epoch %d: it was wrong then, and time follows it back. What "
+                "was written meanwhile keeps the time it was given.",
+                back_ms / 1000,
+                epoch - 1,
+            )
         reach("epoch")
         wanted = {**EPOCH_CONF, **self._limits.conf()}
         if silent or self._prepared != wanted:
@@ -266,7 +282,7 @@ class EpochRunner:
         check_term(self.checkpoint, self.term.number)
         self._keep_card()
         self.checkpoint.commit(manifest)
-        committed_ms = time.time_ns() // 1_000_000
+        committed_ms = system_ms()
         self.latest = manifest
         for table in self._broadcasts.values():
             table.committed()
@@ -302,6 +318,7 @@ class EpochRunner:
                 }
                 for name, one in records.items()
             },
+            back_ms,
         )
 
     def _first_nodes(self) -> list[Any]:

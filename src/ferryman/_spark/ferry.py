@@ -9,7 +9,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman._log.agreement import check_agreement
-from ferryman._log.checkpoint import FOLDERS, Checkpoint, card_of, evolution_of
+from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of, keep_all
 from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
@@ -36,6 +36,7 @@ from ferryman._routing.sites import Site, site_faults
 from ferryman._serve.certificates import missing
 from ferryman._spark import advice
 from ferryman._spark.background import Background
+from ferryman._spark.clock import Clock
 from ferryman._spark.epoch import EpochRunner, routing_for
 from ferryman._spark.interval import seconds
 from ferryman._spark.job import Job, as_ferryman
@@ -70,7 +71,7 @@ class Ferry:
         A local directory for main copies on each host; if left out, the executor's own directory or the system's
         temporary one.
     fsync
-        Survive a power cut and not only a kill, at the price of a disk flush per file.
+        Survive a power cut and not only a kill, at the price of a disk flush per file (docs/power-cuts.md).
     store
         Where main copies are kept: "lmdb", or "rocksdb" for state larger than memory. If left out, each table is kept
         where it is fastest.
@@ -89,6 +90,9 @@ class Ferry:
     single_driver
         Your word that no second driver is ever started on this checkpoint while one is alive. Only needed on storage
         that cannot tell two of them apart, where a job does not start without it (docs/guarantees.md).
+    clock
+        What gives the time that timers and time to live go by, in milliseconds since 1970. If left out, the machine's
+        clock. Where it goes back by up to a minute, time stands still until it has come up; by more, time follows it.
 
     Examples
     --------
@@ -113,6 +117,7 @@ class Ferry:
         replicas: int = 0,
         sites: Iterable[Site] = (),
         single_driver: bool = False,
+        clock: Callable[[], int] | None = None,
         **unknown: Any,
     ) -> None:
         _refuse(unknown, Ferry.__init__, "Ferry")
@@ -146,6 +151,8 @@ class Ferry:
         # Whatever can be gone through only once is, here.
         sites = tuple(sites) if isinstance(sites, Iterable) and not isinstance(sites, str) else sites
         faults += site_faults(sites)
+        if clock is not None and not callable(clock):
+            faults.append(f"clock={clock!r}: give a function that gives milliseconds since 1970, or leave it out")
         for option, value in (("fsync", fsync), ("single_driver", single_driver)):
             if not isinstance(value, bool):
                 faults.append(f"{option}={value!r}: give True or False")
@@ -165,6 +172,7 @@ class Ferry:
             advice.warn_of_plain_rpc(spark.sparkContext.master or "", spark.sparkContext.getConf().get)
         self._replicas = replicas
         self._sites = tuple(sites)
+        self._clock = clock
         self._single_driver = single_driver
 
     def stream(self, frame: DataFrame) -> Stream:
@@ -226,7 +234,7 @@ class Ferry:
                     f"a query called {name!r} already runs in this session. Stop it, or give this job another name."
                 )
             card, parallel = self._card(checkpoint, name, operators, instances)
-            place.keep(FOLDERS)
+            keep_all(checkpoint)
             latest = checkpoint.latest()
             if mended := mend_spark_log(checkpoint, latest):
                 log.warning("Spark's log in %s was not whole and was mended: %s", place.uri, "; ".join(mended))
@@ -271,6 +279,7 @@ class Ferry:
                 tls=self._tls,
                 replicas=self._replicas,
                 sites=self._sites,
+                clock=Clock(self._clock),
             )
             background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)
             return Job(

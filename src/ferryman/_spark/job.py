@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ferryman._log.agreement import batch_time, pending_batch
+from ferryman._log.agreement import pending_batch
 from ferryman._log.lock import CheckpointLock
 from ferryman._log.term import check_term
 from ferryman._model.errors import (
@@ -44,6 +44,7 @@ _UNWRITABLE = re.compile(r".*(No space left on device|Read-only file system|Perm
 # How long the clock sleeps at the least, and at the most.
 _SHORTEST_S = 0.05
 _LONGEST_S = 60.0
+_LOOK_S = 0.2
 # A timer may set another one that is due at once, but not for ever.
 _MOST_LAST_EPOCHS = 100
 
@@ -135,9 +136,8 @@ class Job(Changing, QueryNames):
                 raise _Stopping
             self._pending = False
             if batch > self._runner.batch:
-                # Spark's own time of the batch: an epoch that is redone must be redone at the same time.
-                began = batch_time(self._runner.checkpoint, batch) or _now_ms()
-                self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=began))
+                clock, log = self._runner.clock, self._runner.checkpoint
+                self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=clock.of_batch(log, batch)))
             self._reading.done(self.epoch, frame)
 
     def _silent_epoch(self, time_ms: int) -> None:
@@ -173,7 +173,7 @@ class Job(Changing, QueryNames):
             if self._query.status["isTriggerActive"] or not self._turn.acquire(blocking=False):
                 continue
             try:
-                now = _now_ms()
+                now = self._runner.clock.read()
                 self._runner.checkpoint.intend(self._runner.next, now)
                 self._silent_epoch(now)
             except Exception as error:
@@ -192,10 +192,15 @@ class Job(Changing, QueryNames):
         left = _LONGEST_S if self._idle_s is None else self._idle_s - quiet
         due = self._runner.due_by_clock()
         if due is not None:
-            left = min(left, (due - _now_ms()) / 1000)
+            try:
+                left = min(left, (due - self._runner.clock.after(self._runner.latest)) / 1000)
+            except Exception:
+                # The epoch that is to come now reads the clock too, and says what is wrong with it.
+                left = 0.0
         wanted = 0.0 if self._runner.due_by_watermark() else self._runner.changes.epoch_wanted_s
         left = left if wanted is None else min(left, wanted)
-        return min(max(left, _SHORTEST_S), _LONGEST_S)
+        # A clock of the user's own may run at any pace, so it has to be looked at.
+        return min(max(left, _SHORTEST_S), _LOOK_S if due is not None and self._runner.clock.own else _LONGEST_S)
 
     def _last_epochs(self) -> None:
         """After all data of a source that ends: what the watermark has come to, and rows that wait, are done first."""
@@ -203,8 +208,8 @@ class Job(Changing, QueryNames):
             due = self._runner.due_by_watermark() or self._runner.changes.epoch_wanted_s is not None
             if self._failure is not None or self._stopping or not due:
                 return
-            now = _now_ms()
             try:
+                now = self._runner.clock.read()
                 self._runner.checkpoint.intend(self._runner.next, now)
                 self._silent_epoch(now)
             except Exception as error:
@@ -388,10 +393,6 @@ def as_ferryman(error: BaseException, job: str) -> BaseException:
     )
     wrapped.__cause__ = error
     return wrapped
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @contextlib.contextmanager

@@ -22,11 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ferryman._log.checkpoint import FOLDERS, Checkpoint, card_of, evolution_of
+from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of, keep_all
 from ferryman._log.declared import evolved
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot
+from ferryman._model.clock import epoch_time
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
 from ferryman._model.watermarks import Watermarks
@@ -56,6 +57,7 @@ class _Interrupted:
     number: int
     rows: Sequence[Any]
     broadcast: Mapping[str, Sequence[Any]]
+    clock_ms: int
     output: list[tuple[Any, ...]] = field(default_factory=list)
 
 
@@ -136,7 +138,7 @@ class Harness:
         self._broadcast_schemas: dict[str, pa.Schema] = {}
         self._routing = RoutingTable.even(1, groups, instances)
         self.redeclare(build)
-        self.checkpoint.directory.keep(FOLDERS)
+        keep_all(self.checkpoint)
         if (latest := self.checkpoint.latest()) is not None:
             self._groups, self._routing = self._declared.groups, latest.routing
             if latest.routing.instances != instances:
@@ -231,9 +233,12 @@ class Harness:
         if crash_at_row is not None and not 0 <= crash_at_row < len(rows):
             raise InvalidConfiguration(f"crash_at_row={crash_at_row!r}: there are {len(rows)} rows, counted from 0.")
         number = self.epochs + 1
-        self._interrupted = _Interrupted(number, rows, given)
+        self._interrupted = _Interrupted(number, rows, given, self.now_ms)
+        return self._tried(self._interrupted, crash, crash_at_row)
+
+    def _tried(self, one: _Interrupted, crash: bool | str, crash_at_row: int | None) -> list[tuple[Any, ...]]:
         try:
-            result = self._epoch(number, rows, given, crash, crash_at_row)
+            result = self._epoch(one, crash, crash_at_row)
         except Crash:
             self.restart()
             raise
@@ -250,19 +255,20 @@ class Harness:
         if one.number <= self.epochs:
             self._interrupted = None
             return one.output
-        return self.epoch(one.rows, broadcast=one.broadcast)
+        # At the time it was begun, whatever the clock says now.
+        return self._tried(one, False, None)
 
-    def _epoch(
-        self, number: int, rows: Rows, broadcast: Mapping[str, Rows], crash: bool | str, crash_at_row: int | None
-    ) -> list[tuple[Any, ...]]:
+    def _epoch(self, one: _Interrupted, crash: bool | str, crash_at_row: int | None) -> list[tuple[Any, ...]]:
+        number, broadcast = one.number, one.broadcast
         latest = self.checkpoint.latest()
-        result = self._table(rows)
+        self._time_ms = epoch_time(one.clock_ms, latest.time_ms if latest else None).time_ms
+        result = self._table(one.rows)
         self.sides: dict[str, list[tuple[Any, ...]]] = {}
         receipts: list[Receipt] = []
         tables: dict[str, tuple[DeltaRef, ...]] = {}
         for name, table in self._broadcasts.items():
             given = self._rows(broadcast.get(name, ()), self._broadcast_schemas[name])
-            ref = table.update(given, number, self._routing, self.now_ms)
+            ref = table.update(given, number, self._routing, self._time_ms)
             tables[name] = () if ref is None else (ref,)
         for step, side in zip(self._steps, self._reads, strict=True):
             whole, some = self._operate(step, result, number, latest, crash_at_row)
@@ -375,7 +381,7 @@ class Harness:
             tokens(routing.instances),
             newest,
             latest is not None and latest.routing.version == routing.version,
-            self.now_ms,
+            self._time_ms,
             watermarks.next_ms,
             watermarks.used_ms,
             {one.name: self._broadcasts[one.name].packed() for one in spec.tables if one.broadcast},
@@ -412,8 +418,8 @@ class Harness:
         declared = [name for step in self._steps for name, _, _ in step.spec.time.watermarks]
         times = [step.spec.time for step in self._steps]
         idle = {name: one.idle_ms for one in times for name, _, _ in one.watermarks if one.idle_ms is not None}
-        watermarks = before.after(declared, seen, now_ms=self.now_ms, idle=idle)
-        return Manifest(epoch, epoch, False, self.now_ms, self._routing, records, tables, {}, watermarks)
+        watermarks = before.after(declared, seen, now_ms=self._time_ms, idle=idle)
+        return Manifest(epoch, epoch, False, self._time_ms, self._routing, records, tables, {}, watermarks)
 
 
 def _hashes(keys: Iterable[tuple[Any, ...]]) -> npt.NDArray[np.int64]:

@@ -25,6 +25,8 @@ class TroubledDisk(Disk):
         The disk below.
     die_at
         The call at which the process ends, counted from 1; a file that is written counts for three.
+    die_after
+        The renaming or linking after which it ends, counted from 1: a name that is given and not synced.
     space
         How many bytes there is room for; None for no end.
     lost_reply_at
@@ -44,6 +46,7 @@ class TroubledDisk(Disk):
         inner: Disk,
         *,
         die_at: int | None = None,
+        die_after: int | None = None,
         space: int | None = None,
         lost_reply_at: int | None = None,
         lost_as: int = errno.EIO,
@@ -55,13 +58,14 @@ class TroubledDisk(Disk):
         self.calls = 0
         self.dead = False
         self.die_at = die_at
+        self.die_after = die_after
         self.space = space
         self.late = late
         self.lost_reply_at = lost_reply_at
         self._lost_as = lost_as
         self._deaf = deaf
         self._unfenced = unfenced
-        self._named = 0
+        self.named = 0
         self._before = ""
 
     def _call(self, what: str) -> None:
@@ -108,8 +112,10 @@ class TroubledDisk(Disk):
         self._reply(name)
 
     def _reply(self, name: str) -> None:
-        self._named += 1
-        if self._named == self.lost_reply_at:
+        self.named += 1
+        if self.named == self.die_after:
+            self.die_at = self.calls + 1
+        if self.named == self.lost_reply_at:
             raise OSError(self._lost_as, os.strerror(self._lost_as), name)
 
     def unlink(self, path: str) -> None:

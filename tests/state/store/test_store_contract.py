@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 from ferryman._model.errors import StaleTask, UnknownOption
 from ferryman._state import store
 from ferryman._state.keys import Keys, KeySchema
+from ferryman._state.store import home
 from ferryman._state.store.rocksdb import options
+from ferryman._testing.forgetful import ForgetfulDisk
+from ferryman._testing.power import power_cut
 
 GROUPS = 4
 IDS = range(48)
@@ -438,6 +441,33 @@ def test_a_store_of_another_shape_or_boot_starts_empty(backend: str, change: str
     fresh = store.open(backend, tmp_path, key, state, groups)
     assert fresh.epochs().tolist() == [-1] * groups
     fresh.close()
+
+
+def test_a_home_that_a_power_cut_has_torn_starts_empty_and_works(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(backend, "word", "spread")
+    rows: dict[int, Row] = {i: (i, None, None) for i in IDS}
+    boot = tmp_path / "boot"
+    monkeypatch.setattr(home, "_BOOT", boot)
+    for seed in range(6):
+        boot.write_text(f"{seed}")
+        place, journal = tmp_path / str(seed), tmp_path / "journal"
+        place.mkdir()
+        ForgetfulDisk(place, journal).close()
+        opened = case.open(place)
+        opened.ingest(case.part(rows), ALL, 3)
+        opened.close()
+        # A store syncs nothing, so anything may be left; only the boot tells.
+        power_cut(place, journal, seed)
+        boot.write_text("another")
+
+        again = case.open(place)
+
+        assert again.epochs().tolist() == [-1] * GROUPS
+        again.ingest(case.part(rows), ALL, 3)
+        check(case, again, [3] * GROUPS, rows)
+        again.close()
 
 
 def test_a_task_of_a_replaced_store_cannot_write_into_its_successor(backend: str, tmp_path: Path) -> None:
