@@ -13,10 +13,10 @@ from ferryman._operator.synopses import BloomFilter, CountMin, DecayedRate, Hype
 from ferryman._operator.value import Value
 from ferryman._operator.windows import SessionWindow, SlidingWindow, Span, TumblingWindow
 from ferryman._routing.sites import Site
-from ferryman._spark.epoch import EpochProgress
 from ferryman._spark.ferry import Ferry
 from ferryman._spark.job import Job
 from ferryman._spark.keyed import KeyedStream
+from ferryman._spark.progress import EpochProgress
 from ferryman._spark.session import session
 from ferryman._spark.stream import Output, Stream
 from ferryman.aggregates import approx_distinct, avg, count, first, last, stddev, variance

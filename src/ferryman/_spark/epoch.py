@@ -16,7 +16,6 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -46,6 +45,7 @@ from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.file_order import hashes
 from ferryman._spark.outputs import Outputs
 from ferryman._spark.plan import EPOCH_CONF, Planner
+from ferryman._spark.progress import EpochProgress
 from ferryman._spark.reconfigure import Reconfigurer
 from ferryman._spark.stream import Output
 from ferryman._spark.task import Control
@@ -53,31 +53,6 @@ from ferryman._state.zones import in_zone
 from ferryman._testing.faults import reach
 
 log = logging.getLogger("ferryman")
-
-
-@dataclass(frozen=True)
-class EpochProgress:
-    """Tell how an epoch went.
-
-    `time_ms` is the epoch's own time, the same when it is redone after a kill; `back_ms` by how much it is behind that
-    of the epoch before, where the clock was far ahead then and was put right; `committed_ms` is the clock's when
-    its manifest was written. Both in milliseconds since 1970.
-    """
-
-    epoch: int
-    batch: int
-    silent: bool
-    rows: int
-    output: int
-    keys: int
-    duration_ms: float
-    busy_ms: float
-    delta_bytes: int
-    time_ms: int
-    committed_ms: int
-    watermark_ms: int | None
-    operators: Mapping[str, Mapping[str, Any]]
-    back_ms: int = 0
 
 
 class EpochRunner:

@@ -30,8 +30,9 @@ from ferryman._model.errors import (
 from ferryman._spark.background import Background
 from ferryman._spark.changing import Changing
 from ferryman._spark.controlled import Controlled
-from ferryman._spark.epoch import EpochProgress, EpochRunner
+from ferryman._spark.epoch import EpochRunner
 from ferryman._spark.home import home
+from ferryman._spark.progress import EpochProgress
 from ferryman._spark.query import QueryNames
 from ferryman._spark.reading import ReadAsBegun
 from ferryman._spark.state import StateView
