@@ -22,7 +22,7 @@ from ferryman._model.errors import (
     MissingDelta,
     NewerFormat,
 )
-from ferryman._model.records import FORMAT, JobCard
+from ferryman._model.records import FORMAT, Intent, JobCard
 from ferryman._state.keys import KeySchema
 from ferryman._testing.forgetful import ForgetfulDisk
 from ferryman._testing.power import power_cut
@@ -189,7 +189,7 @@ def test_the_intent_is_the_last_one_written(tmp_path: Path) -> None:
     assert at(tmp_path).intent() is None
     at(tmp_path).intend(7, 1000)
     at(tmp_path).intend(8, 2000)
-    assert at(tmp_path).intent() == (8, 2000, True, frozenset())
+    assert at(tmp_path).intent() == Intent(8, 2000, True, frozenset())
 
     at(tmp_path).intend(9, 3000, silent=False, held={4, 2})
     assert at(tmp_path).intent() == (9, 3000, False, frozenset({2, 4}))
