@@ -192,7 +192,7 @@ def test_the_intent_is_the_last_one_written(tmp_path: Path) -> None:
     assert at(tmp_path).intent() == Intent(8, 2000, True, frozenset())
 
     at(tmp_path).intend(9, 3000, silent=False, held={4, 2})
-    assert at(tmp_path).intent() == (9, 3000, False, frozenset({2, 4}))
+    assert at(tmp_path).intent() == Intent(9, 3000, False, frozenset({2, 4}))
 
 
 def test_a_delta_written_twice_is_one_file(tmp_path: Path) -> None:

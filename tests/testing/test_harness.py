@@ -315,8 +315,8 @@ class UsesStateInInit(Wrong):
     [
         (lambda s: s.groupBy("key").transformWithState(Wrong, "key string", "Update", "None"), "not the class"),
         (
-            lambda s: s.groupBy("key").transformWithState(Wrong(0), "key string", "Complete", "None"),
-            "'Append' or 'Update'",
+            lambda s: s.groupBy("key").transformWithState(Wrong(0), "key string", "Sometimes", "None"),
+            "outputMode=",
         ),
         (lambda s: s.groupBy("key").transformWithState(Wrong(0), "key string", "Update", "Sometimes"), "timeMode="),
         (lambda s: s.groupBy("key").transformWithState(Wrong(0), "key string", "Update", "EventTime"), "no watermark"),
