@@ -180,14 +180,20 @@ def test_a_directory_keeps_its_word_if_it_syncs_and_is_caught_if_it_does_not(wor
 
 
 def test_files_of_others_that_a_directory_syncs_stay_with_the_folders_above_them(world: World) -> None:
+    names = ["spark/offsets/7", "spark/sources/0/7", "spark/sources/1/7"]
+
     def act(root: Path, disk: ForgetfulDisk) -> None:
         place = LocalDirectory(root / "place", fsync=True, disk=disk)
-        (root / "place/spark/offsets").mkdir(parents=True)
         place.keep(["folder"])
-        (root / "place/spark/offsets/7").write_bytes(b"x" * 99)
-        place.sync(["spark/offsets/7", "spark/offsets/8"])
+        place.write("one", b"x")
+        place.sync(["one"])
+        # Each in a folder that is new, though the one above it was synced before.
+        for name in names:
+            (root / "place" / name).parent.mkdir(parents=True)
+            (root / "place" / name).write_bytes(b"x" * 99)
+            place.sync([name, "spark/offsets/8"])
 
-    assert all(one["place/spark/offsets/7"] == b"x" * 99 for one in world.after(act))
+    assert all(one[f"place/{name}"] == b"x" * 99 for one in world.after(act) for name in names)
 
 
 def test_what_a_directory_deletes_does_not_come_back_after_what_it_deletes_next_is_gone(world: World) -> None:

@@ -27,6 +27,9 @@ _UNWRITABLE = {
     errno.ENOTDIR, errno.EEXIST,
 }  # fmt: skip
 
+# How many folders whose names were synced a directory remembers.
+_REMEMBERED = 1000
+
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}")
 
 
@@ -117,7 +120,7 @@ class LocalDirectory:
         self._fsync = fsync
         self._disk = disk or this_disk()
         self._folders: set[str] = set()
-        self._above: set[Path] = set()
+        self._synced: set[Path] = set()
 
     def fences(self) -> bool:
         """Tell that a name is given once: `link` sees to it, on mounted disks too."""
@@ -252,22 +255,23 @@ class LocalDirectory:
         shutil.rmtree(self.root / folder, ignore_errors=True)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Sync files, then the folders they are in; those above, up to the root, once. Nothing without `fsync`."""
+        """Sync files, then the folders they are in, and of one that is new those above it. Nothing without `fsync`."""
         if not self._fsync:
             return
         folders: set[Path] = set()
-        above: set[Path] = set()
         with named(self.uri):
             for name in names:
                 path = self.root / name
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.sync(str(path))
                     folders.add(path.parent)
-                    above |= {self.root / one for one in Path(name).parents}
-            # A folder that is synced again has new names; one above it had all of its own the first time.
-            for folder in sorted(folders | (above - self._above), reverse=True):
+            # Whoever made a folder gave it a name in the one above it, and perhaps made that too.
+            new = folders - self._synced - {self.root}
+            above = {one for folder in new for one in folder.parents if one.is_relative_to(self.root)}
+            for folder in sorted(folders | above, reverse=True):
                 self._disk.sync(str(folder))
-            self._above |= above
+            # A sink has a new folder for each epoch; to sync a known one's parents again does no harm.
+            self._synced = new if len(self._synced) > _REMEMBERED else self._synced | new
 
     def keep(self, folders: Iterable[str]) -> None:
         """Make folders and sync them and all that are above them; nothing without `fsync`."""
