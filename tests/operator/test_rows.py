@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from ferryman import Operator, Value
 from ferryman._model.errors import OutputMismatch
 from ferryman._operator.rows import RowRunner
 from ferryman._operator.run import Given
+from ferryman.testing import Harness
 
 
 @dataclasses.dataclass
@@ -77,3 +79,22 @@ def test_a_value_of_another_type_is_refused_with_its_key():
     )
     with pytest.raises(OutputMismatch, match=r"key 7.*'words'"):
         runner(Wrong).run(given(state, False, pa.table({"key": [7], "word": ["a"], "number": [1]})))
+
+
+class Signed(Operator):
+    zero = Value(float, 0.0)
+    output = "key string"
+
+    def process(self, key, row):
+        self.zero = row.to
+
+
+@pytest.mark.parametrize("values", [(0.0, -0.0), (-0.0, 0.0), (1.0, -0.0, 0.0)])
+def test_a_zero_that_changes_its_sign_is_kept(values):
+    with Harness(lambda stream: stream.key_by("key").process(Signed), "key string, to double") as harness:
+        for value in values:
+            harness.epoch([("a", value)])
+
+        ((kept,),) = [[row["zero"]] for row in harness.state()]
+
+    assert math.copysign(1, kept) == math.copysign(1, values[-1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -450,3 +452,23 @@ def test_a_transformation_that_moves_rows_only_later_fails_its_epoch(spark, tmp_
 def test_a_transformation_that_gives_no_dataframe_is_refused(spark, tmp_path):
     with pytest.raises(InvalidConfiguration, match=r"transform returned None\. Let it return the DataFrame"):
         Readings(spark, tmp_path).stream().transform(lambda rows: None)
+
+
+class HoldsALock(Trail):
+    lock = threading.Lock()
+
+    def process(self, key, row):
+        with self.lock:
+            return super().process(key, row)
+
+
+def test_an_operator_that_cannot_travel_is_refused_before_anything_starts(spark, tmp_path):
+    job = Readings(spark, tmp_path)
+
+    with pytest.raises(OperatorFailed, match="cannot be sent to Spark's Python workers") as refused:
+        job.run(job.trail(HoldsALock))
+
+    check_message(refused.value, OperatorFailed, ["operator 'Trail'", "lock", "Nothing was started"])
+    assert not (job.checkpoint / "manifests").exists()
+    job.run()
+    job.assert_right()

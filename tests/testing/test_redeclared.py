@@ -22,6 +22,7 @@ from ferryman import (
     SessionWindow,
     TDigest,
     TumblingWindow,
+    aggregates,
 )
 from ferryman.errors import StateSchemaChanged
 from ferryman.testing import Harness
@@ -174,3 +175,27 @@ def test_thousands_of_timers_of_one_key_cost_no_more_each_than_hundreds() -> Non
     few, many = seconds(500, 4), seconds(5_000, 4)
     # Ten times the timers; a hundred times if each were looked for among all.
     assert many < 40 * few, (few, many)
+
+
+def aggregated(**declared: Any) -> Any:
+    return lambda stream: stream.key_by("key").aggregate(name="Totals", **declared)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n": aggregates.count(), "top": aggregates.max("x")},
+        {"total": aggregates.sum("x")},
+        {"n": aggregates.sum("x")},
+    ],
+)
+def test_changed_aggregates_are_refused_as_a_job_refuses_them(changed: dict[str, Any]) -> None:
+    with Harness(aggregated(n=aggregates.count()), INPUT) as harness:
+        harness.epoch([("a", 1), ("a", 2)])
+        before = harness.state()
+
+        with pytest.raises(StateSchemaChanged, match="Totals"):
+            harness.redeclare(aggregated(**changed))
+
+        harness.redeclare(aggregated(n=aggregates.count()))
+        assert harness.state() == before

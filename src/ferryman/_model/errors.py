@@ -87,6 +87,10 @@ class CheckpointUnwritable(FerrymanError):
     """The checkpoint directory cannot be written: disk full, read-only, or no permission."""
 
 
+class HomeUnwritable(FerrymanError):
+    """The home, where a host keeps main copies, cannot be written: disk full, read-only, or no permission."""
+
+
 class CheckpointInUse(FerrymanError):
     """Another job runs on this checkpoint."""
 

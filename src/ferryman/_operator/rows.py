@@ -8,6 +8,7 @@ not a round trip.
 from __future__ import annotations
 
 import gc
+import math
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,8 +88,8 @@ class RowRunner:
                 now = tuple([own[name] for name in names])
                 if not comparable:
                     kept.look(own, key)
-                gone = bool(own.pop("_cleared", False)) and now == tuple(value.default for value in declared)
-                if gone or not (comparable and seen and now == values):
+                gone = bool(own.pop("_cleared", False)) and same(now, tuple(value.default for value in declared))
+                if gone or not (comparable and seen and same(now, values)):
                     if gone and not seen:
                         continue
                     changed.append(position)
@@ -209,3 +210,18 @@ def _fits(row: Any, names: list[str]) -> bool:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Tell whether values would be kept as the same: to Python, 0.0 equals -0.0, and it is not.
+
+    Examples
+    --------
+    >>> same((0.0, "a"), (0.0, "a")), same((0.0, "a"), (-0.0, "a"))
+    (True, False)
+    """
+    return one == other and not any(
+        a == 0.0 and math.copysign(1.0, a) != math.copysign(1.0, b)
+        for a, b in zip(one, other, strict=True)
+        if isinstance(a, (float, np.floating)) or isinstance(b, (float, np.floating))
+    )

@@ -28,7 +28,7 @@ _PATIENCE_S = 60.0
 def begin(configuration: Configuration) -> str | None:
     """Start this host's state host if it does not run; give its location, or None while it is coming up."""
     home = Path(configuration.home)
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (home / "state-host.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         location = _running(home / LOCATION, configuration.access)

@@ -14,6 +14,7 @@ from pyspark import Accumulator, TaskContext
 from ferryman._model.errors import FerrymanError, to_text
 from ferryman._operator.aggregate import AggregateRunner
 from ferryman._routing.owners import routed
+from ferryman._spark.batches import width
 from ferryman._spark.task import SEQUENCE, TOKEN, OperatorSpec, TaskFailed, key_columns, unpack
 from ferryman._state.heavy import Weight, heavy
 from ferryman._state.keys import Keys, distinct
@@ -48,19 +49,21 @@ class CombineTask:
         # As Spark's monotonically_increasing_id: the source's task, then the row in it.
         base = context.partitionId() << 33
         rows = 0
+        wide = 0
         found: list[Weight] = []
         for chunk in _chunks(batches):
             try:
                 yield from self._partials(spec, chunk, base + rows, found).to_batches()
             except FerrymanError as error:
                 raise TaskFailed(to_text(error)) from error
-            rows += chunk.num_rows
+            rows, wide = rows + chunk.num_rows, max(wide, width(chunk))
         receipt = {
             "operator": spec.name,
             "epoch": self.epoch,
             "combined_by": context.partitionId(),
             "rows": rows,
             "heavy": found,
+            "width": wide,
         }
         self.receipts.add([json.dumps(receipt).encode()])
 
@@ -84,11 +87,16 @@ class CombineTask:
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Cut rows into chunks of always so many, however they came: what is added up together must not depend on it."""
     held: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
         held.append(batch)
-        if sum(one.num_rows for one in held) >= CHUNK_ROWS:
-            yield in_zone(pa.Table.from_batches(held))
-            held = []
-    if held:
+        rows += batch.num_rows
+        while rows >= CHUNK_ROWS:
+            whole = in_zone(pa.Table.from_batches(held))
+            yield whole.slice(0, CHUNK_ROWS)
+            held = whole.slice(CHUNK_ROWS).to_batches()
+            rows -= CHUNK_ROWS
+    if rows:
         yield in_zone(pa.Table.from_batches(held))

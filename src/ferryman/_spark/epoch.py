@@ -37,6 +37,7 @@ from ferryman._model.spark_log import SparkLog
 from ferryman._model.watermarks import Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
+from ferryman._spark.batches import BYTES, BatchLimits, bytes_of
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.file_order import hashes
@@ -104,7 +105,10 @@ class EpochRunner:
         self._home = home
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")
         self._spark_log = SparkLogKeeper(checkpoint, sync=fsync)
-        self._prepared = False
+        # What the session of Spark's batches has of what an epoch needs.
+        self._prepared: dict[str, str] = {}
+        limit = bytes_of(planner.spark.conf.get(BYTES, None))
+        self._limits = BatchLimits(limit, [node.stream.spec.input for node in planner.nodes.values()])
         self._held: frozenset[int] = frozenset()
         self._intent = checkpoint.intent()
         self.run_id = term.run
@@ -204,11 +208,12 @@ class EpochRunner:
         # A clock that is set back does not take anything back.
         time_ms = max(time_ms, self.latest.time_ms if self.latest else 0)
         reach("epoch")
-        if silent or not self._prepared:
+        wanted = {**EPOCH_CONF, **self._limits.conf()}
+        if silent or self._prepared != wanted:
             # Spark runs micro-batches in a session of the query's own, so the user's is left as it was.
-            for name, value in EPOCH_CONF.items():
+            for name, value in wanted.items():
                 source.sparkSession.conf.set(name, value)
-            self._prepared = not silent
+            self._prepared = self._prepared if silent else wanted
         taken = None if silent else self._reader.submit(self._spark_log.take, batch, self.latest)
         self._planner.receipts.value = []
         self._planner.settle()
@@ -269,6 +274,7 @@ class EpochRunner:
             times = [one["next_due"] for one in receipts if one["operator"] == name and one["next_due"] is not None]
             self._next_due[name] = min(times, default=None)
         self.changes.count(receipts)
+        self._limits.note([*receipts, *(self._receipts(epoch, "combined_by").values() if combine else ())])
         reach("after-manifest")
         self.outputs.tell(manifest)
         duration = (time.perf_counter() - began) * 1000
@@ -337,6 +343,7 @@ class EpochRunner:
                 self.latest.held.get(name, ()) if self.latest else (),
                 routing.pinned,
                 files if node.by_file else (),
+                self._limits.most_bytes,
             )
             for name, node in self._planner.nodes.items()
         }

@@ -7,14 +7,17 @@ history that a restored or copied checkpoint no longer has, is never read again,
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import shutil
 import socket
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
+from ferryman._model.errors import FerrymanError, HomeUnwritable
 from ferryman._serve.private import own_directory
 
 
@@ -30,19 +33,101 @@ def home(checkpoint: str, run_id: str, configured: str | None) -> Path:
 
 def _base(configured: str | None) -> Path:
     if configured:
-        return Path(configured) / "ferryman"
+        return _owned(configured)
     for name in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
         if place := os.environ.get(name):
-            return Path(place.replace(":", ",").split(",")[0]) / "ferryman"
+            return _owned(place.replace(":", ",").split(",")[0])
     return own_directory()
 
 
-def forget_earlier_runs(place: Path) -> None:
-    """Remove the homes that earlier runs on the same checkpoint left on this host."""
-    if place.parent.is_dir():
-        for other in place.parent.iterdir():
-            if other != place:
-                shutil.rmtree(other, ignore_errors=True)
+@lru_cache(maxsize=64)
+def _owned(place: str) -> Path:
+    """Give this user's directory in a place that others may use too; looked at once, as each task comes this way."""
+    return own_directory(Path(place))
+
+
+def settle(place: Path) -> None:
+    """Move into a home, for as long as this process lives; remove those that nobody lives in any more.
+
+    Who lives in a home holds a lock in it. So of two runs that share a directory, and take it for the same as their
+    checkpoints have the same path in two containers, none removes the other's.
+    """
+    if place not in _settled:
+        _settled[place] = _lock(place)
+    for other in place.parent.iterdir():
+        if other != place and other.is_dir() and not other.is_symlink():
+            _remove_if_left(other)
+
+
+def move_out(place: Path) -> None:
+    """Let go of a home."""
+    if (fd := _settled.pop(place, None)) is not None:
+        os.close(fd)
+
+
+# The homes that this process lives in, with the lock it holds in each.
+_settled: dict[Path, int] = {}
+
+
+def _lock(place: Path) -> int:
+    while True:
+        make(place)
+        fd = os.open(place / _LIVING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        # Who took it for left may just have removed it.
+        with contextlib.suppress(FileNotFoundError):
+            if (place / _LIVING).stat().st_ino == os.fstat(fd).st_ino:
+                return fd
+        os.close(fd)
+
+
+def _remove_if_left(other: Path) -> None:
+    try:
+        fd = os.open(other / _LIVING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(other, ignore_errors=True)
+    except BlockingIOError:
+        # Somebody lives in it.
+        pass
+    finally:
+        os.close(fd)
+
+
+def make(place: Path) -> None:
+    """Make the directory of a home, and that of its job, for their user alone."""
+    for each in (place.parent, place):
+        each.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@contextlib.contextmanager
+def writable(place: Path) -> Iterator[None]:
+    """Say which disk it is that has no room, or may not be written to."""
+    try:
+        yield
+    except FerrymanError:
+        raise
+    except Exception as error:
+        # Stores have errors of their own, which say it in words.
+        why = next((os.strerror(one) for one in _REFUSED if _says(error, one)), None)
+        if why is None:
+            raise
+        raise HomeUnwritable(
+            f"the home {place} on {host()} cannot be written: {why} ({type(error).__name__}: {error}). It holds this "
+            "host's copy of the state, which can be made anew from the checkpoint, so nothing is lost, and the epoch "
+            "was not committed. Free space there, or have homes on another disk with Ferry(home=...), and start the "
+            "job again."
+        ) from error
+
+
+_LIVING = "living.lock"
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO)
+
+
+def _says(error: Exception, number: int) -> bool:
+    return getattr(error, "errno", None) == number or os.strerror(number) in str(error)
 
 
 @contextlib.contextmanager
@@ -51,8 +136,8 @@ def alone(place: Path, operator: str, who: int | str) -> Iterator[None]:
 
     One of them may have to rebuild the main copies; the other must not read them meanwhile.
     """
-    place.mkdir(parents=True, exist_ok=True)
-    fd = os.open(place / f"{operator}-{who}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    make(place)
+    fd = os.open(place / f"{operator}-{who}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

@@ -250,6 +250,9 @@ class KeyedStream:
         if self.parent.event_time is not None and self.parent.event_time.drops:
             needed.add(self.parent.event_time.column)
         spec = self._spec(label, needed, aggregation.state, runner.output, runner)
+        # Another aggregate may keep columns of the same name and type, and would go on with what is not its own.
+        settings = {each: f"{one.kind}({one.column or ''})" for each, one in aggregates.items()}
+        spec = replace(spec, tables=(replace(spec.tables[0], settings=settings),))
         stream = self.operated(spec, output)
         if isinstance(stream, Operated) and stream.spec.time == TimeSpec():
             # What was combined before the shuffle has no event time of its own any more.

@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, StructField, StructType
 
+from ferryman._model.errors import OperatorFailed
 from ferryman._model.records import RoutingTable
 from ferryman._routing.tokens import tokens
 from ferryman._spark.combine import CombineTask
@@ -34,13 +35,7 @@ from ferryman._spark.task import SEQUENCE, TOKEN, Control, InstanceTask, Operato
 from ferryman._state.store.contract import HASH
 
 # What the plan of an epoch needs of the session that runs it, whatever the user's own session has.
-EPOCH_CONF = {
-    "spark.sql.adaptive.enabled": "false",
-    # Spark would measure the Arrow batch after every single row to keep to a limit in bytes.
-    # A limit in rows does the same for nothing.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-}
+EPOCH_CONF = {"spark.sql.adaptive.enabled": "false"}
 
 # Whether a shuffle asks for the hosts that its rows are on. Read when the application starts, so never an epoch's own.
 SHUFFLE_PULLS = "spark.shuffle.reduceLocality.enabled"
@@ -70,8 +65,16 @@ class Packed:
 
     @classmethod
     def of(cls, spec: OperatorSpec) -> Packed:
-        """Pack a spec."""
-        data: bytes = cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]
+        """Pack a spec; what cannot travel is refused before anything is started."""
+        try:
+            data: bytes = cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise OperatorFailed(
+                f"operator {spec.name!r} cannot be sent to Spark's Python workers: {type(error).__name__}: {error}. "
+                "It, its class or what its functions use holds something that belongs to this process: a lock, a "
+                "connection, an open file, the Spark session. Make that in `process` when it is first needed, or in "
+                "a function that a worker calls. Nothing was started."
+            ) from error
         return cls(data, hashlib.blake2b(data, digest_size=12).hexdigest())
 
 

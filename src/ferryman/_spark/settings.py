@@ -112,8 +112,6 @@ ADVISED = (
 
 # A session of ours has these too, but going without them costs nobody anything.
 COMFORT: Mapping[str, str] = {
-    # No limit in bytes: to keep to one, Spark measures the Arrow batch after every single row.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # The anchor alone says where an instance runs; where this is on, the plan of an epoch needs one anchor more.
     "spark.shuffle.reduceLocality.enabled": "false",
     "spark.ui.enabled": "false",

@@ -27,8 +27,9 @@ from ferryman._model.errors import FerrymanError, NullKey, OperatorFailed, Pinni
 from ferryman._model.records import DeltaRef, HeldRows
 from ferryman._operator.run import Given, Made, Runner, Time, in_time
 from ferryman._operator.sides import LATE, sided_schema, with_sides
+from ferryman._spark.batches import width
 from ferryman._spark.file_order import FILE, ages
-from ferryman._spark.home import alone, forget_earlier_runs, home, host
+from ferryman._spark.home import alone, home, host, move_out, settle, writable
 from ferryman._spark.share import Share
 from ferryman._spark.waiting import hold, resume
 from ferryman._spark.weight import grown
@@ -129,6 +130,7 @@ class Control:
     waiting: tuple[HeldRows, ...] = ()
     pinned: Mapping[int, int] = field(default_factory=dict)
     files: tuple[int, ...] = ()
+    most_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ class Receipt:
     rebuilt: int
     host: str
     grown: Mapping[int, int]
+    width: int
 
 
 class TaskFailed(Exception):
@@ -182,10 +185,11 @@ def _store(spec: TableSpec, place: Path, groups: int) -> stores.Store:
     """Open the store of a table in a home, once per worker."""
     if place not in _stores or spec.name not in _stores[place]:
         if place not in _stores:
-            forget_earlier_runs(place)
             for gone in [one for one in _stores if not one.exists()]:
                 for store in _stores.pop(gone).values():
                     store.close()
+                move_out(gone)
+            settle(place)
         opened = stores.open(spec.backend, place / spec.name, spec.key, spec.state, groups)
         _stores.setdefault(place, {})[spec.name] = opened
     return _stores[place][spec.name]
@@ -210,7 +214,8 @@ class InstanceTask:
         except FerrymanError as error:
             raise TaskFailed(to_text(error)) from error
         self.receipts.add([json.dumps(asdict(receipt)).encode()])
-        yield from output.to_batches()
+        # What goes back is no larger at once than what came.
+        yield from output.to_batches(max(1, self.control.most_bytes // max(1, width(output))))
 
 
 def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.RecordBatch]) -> tuple[pa.Table, Receipt]:
@@ -218,6 +223,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
     began = time.perf_counter()
     control = _from_the_beginning(spec, control)
     rows = _in_order(spec, control, instance, batches)
+    wide = width(rows)
     seen = _watermarks(spec, rows)
     rows, late = _without_late(spec, control, rows)
     aside = {LATE: late.drop_columns([HASH])} if LATE in spec.sides else {}
@@ -233,7 +239,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
         rows = resume(rows, control.waiting, share, len(control.owner), checkpoint.read_delta)
     keys = Keys.of(spec.key, rows.column(HASH).to_numpy(), key_columns(spec, control.epoch, rows))
     place = home(control.checkpoint, control.run_id, control.home)
-    with alone(place, spec.name, instance):
+    with writable(place), alone(place, spec.name, instance):
         opened, rebuilt = {}, 0
         for table in spec.kept:
             opened[table.name] = _store(table, place, total)
@@ -309,6 +315,7 @@ def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.Re
             found.present if made.positions is None else found.present[made.positions],
             total,
         ),
+        wide,
     )
     return with_sides(made.output, {**made.sides, **aside}, sided_schema(spec.output, spec.sides)), receipt
 

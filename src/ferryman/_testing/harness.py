@@ -30,6 +30,7 @@ from ferryman._log.snapshot import write_snapshot
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
 from ferryman._model.watermarks import Watermarks
+from ferryman._operator.aggregate import AggregateRunner
 from ferryman._operator.run import Given, Made, Runner
 from ferryman._operator.sides import own_rows, rows_aside
 from ferryman._routing.owners import routed
@@ -163,7 +164,8 @@ class Harness:
             self.checkpoint.create(card)
         else:
             dropped = {step.spec.name: step.spec.dropped for step in steps}
-            card = JobCard(card.id, card.job, card.groups, evolved(card, wanted, dropped, "the harness"))
+            fixed = {step.spec.name for step in steps if isinstance(step.spec.runner, AggregateRunner)}
+            card = JobCard(card.id, card.job, card.groups, evolved(card, wanted, dropped, "the harness", fixed))
         # A card that has changed is written with the next epoch, as a job does.
         self._card, self._steps, self._reads = card, steps, reads
         self._side_names = _side_names(steps)

@@ -29,7 +29,7 @@ class Locks:
     """Hold the lock file of a store open."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # The kernel does not keep the threads that share a file apart, and what one releases the others have lost.
         self._turn = threading.Lock()
 

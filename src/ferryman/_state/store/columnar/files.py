@@ -192,7 +192,7 @@ class Files:
         """Create a file; it gets its name when it has its size and its header, as others may look for it."""
         draft = self._path(group, number).with_suffix(".new")
         try:
-            file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         except FileNotFoundError as error:
             raise self._gone() from error
         try:

@@ -50,7 +50,7 @@ class Environment:
             if found is None or found.process != os.getpid():
                 database = lmdb.open(
                     str(path), map_size=_MAP_SIZE, max_dbs=2, max_readers=_MOST_READERS,
-                    sync=False, metasync=False,
+                    sync=False, metasync=False, mode=0o600,
                 )  # fmt: skip
                 # A killed reader would keep old pages alive for ever.
                 database.reader_check()
