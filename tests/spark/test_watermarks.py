@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from processor.beside import Beside
 from processor.test_processor import at, ms
 
-from ferryman import Ferry, Operator, sinks
+from ferryman import Ferry, Operator, Reducing, Span, TumblingWindow, sinks, sources
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
 from ferryman._spark.schema import declared_struct
@@ -78,3 +79,44 @@ def test_a_branch_that_waits_longer_loses_nothing_to_one_that_does_not(spark: An
     run(("slow", "60 seconds"), ("fast", "1 second"))
     assert len(rows) == 2 * len(times)
     assert inputs() == {"time@fast": ms(199), "time@slow": ms(140)}
+
+
+class PerSecond(Operator):
+    by_event_time = True
+    counts = TumblingWindow(1000, Reducing(int, operator.add))
+    output = "key string, start long, n long"
+
+    def process(self, key: Any, row: Any) -> None:
+        self.counts.add(row.event_time, 1)
+
+    def closed(self, key: Any, span: Span, result: int) -> Iterator[Any]:
+        yield key, span.start, result
+
+
+class Never(Operator):
+    output = "key string"
+
+    def process(self, key: Any, row: Any) -> Iterator[Any]:
+        yield (key,)
+
+
+def test_a_watermark_that_sees_no_rows_is_not_waited_for_longer_than_it_says(spark: Any, tmp_path: Path) -> None:
+    rows = sources.generator(spark, rows=200, rows_per_epoch=100, keys=2, key_prefix="k", interval_ms=50.0)
+    ferry = Ferry(spark, str(tmp_path), idle="100 milliseconds", retain=1000)
+    stream, closed = ferry.stream(rows), sinks.memory()
+    counts = stream.with_watermark("event_time", 0.0).key_by("key").process(PerSecond)
+    nothing = stream.where("id < 0").with_watermark("event_time", 0.0, idle="1 second").key_by("key").process(Never)
+    job = ferry.start("idle", counts.write(closed), nothing.write(sinks.none()), instances=2)
+    try:
+        # All but the last second of ten, in which the watermark stands.
+        assert job.wait_for(lambda: sum(row["n"] for row in closed.rows()) == 180, timeout=60)
+    finally:
+        job.stop()
+
+    log = Checkpoint(LocalDirectory(tmp_path))
+    manifests = [log.manifest(epoch) for epoch in log.epochs()]
+    before = [one for one in manifests if one.watermarks.next_ms is None]
+    first = manifests[len(before)]
+    assert before, "it was waited for at first"
+    assert first.time_ms - manifests[0].time_ms >= 1000
+    assert first.watermarks.heard_ms == {"event_time@Never": manifests[0].time_ms}

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ferryman._model import errors
-from ferryman._model.errors import NullKey, UnhashableKey
+from ferryman._model.errors import KeysTooLarge, NullKey, UnhashableKey
 from ferryman._state.keys import Keys, KeySchema, distinct, last
 
 MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 1, 999999)
@@ -197,3 +197,12 @@ def test_a_null_is_a_key_of_its_own_where_nulls_are_values(name: str) -> None:
             KeySchema(pa.schema([("k", dtype)]), nulls=True), np.zeros(2, np.int64), [pa.array([None, empty], dtype)]
         )
         assert two.raw(0) < two.raw(1)
+
+
+def test_more_text_than_arrow_has_room_for_is_refused_and_not_wrapped() -> None:
+    schema = KeySchema(pa.schema([("key", pa.string())]))
+    # Only where the keys begin and end is looked at, so there need not be any.
+    keys = Keys(schema, np.zeros(2, np.int64), offsets=np.array([0, 1 << 30, 1 << 31]), data=np.empty(0, np.uint8))
+
+    with pytest.raises(KeysTooLarge, match="2147483648 bytes"):
+        keys.columns()

@@ -67,6 +67,10 @@ class UnhashableKey(FerrymanError):
     """A key column of a type that cannot be a key."""
 
 
+class KeysTooLarge(FerrymanError):
+    """More bytes of keys at once than Arrow has room for."""
+
+
 class ForeignCheckpoint(FerrymanError):
     """A checkpoint directory that belongs to another job, or is not Ferryman's."""
 

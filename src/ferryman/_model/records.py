@@ -315,8 +315,8 @@ class Manifest:
         raw["offsets"] = list(self.offsets)
         raw["operators"] = {name: asdict(record) for name, record in self.operators.items()}
         raw["tables"] = {name: [asdict(ref) for ref in refs] for name, refs in self.tables.items()}
-        raw["watermarks"] = asdict(self.watermarks)
         raw["spark"] = self.spark.json()
+        raw["watermarks"] = self.watermarks.json()
         return raw
 
     @classmethod

@@ -21,43 +21,69 @@ class Watermarks:
     used_ms
         What the epoch itself went by; rows older than that are late in the next epoch.
     next_ms
-        What the next epoch goes by: the least of all inputs, once each has seen a row.
+        What the next epoch goes by: the least of all inputs, once each has seen a row or has been silent for too long.
+    heard_ms
+        When each input that is not waited for for ever last saw a row, or was declared: the time of that epoch.
     """
 
     inputs: Mapping[str, int] = field(default_factory=dict)
     used_ms: int | None = None
     next_ms: int | None = None
+    heard_ms: Mapping[str, int] = field(default_factory=dict)
 
-    def after(self, declared: Iterable[str], seen: Mapping[str, int], *, held: bool = False) -> Watermarks:
+    def after(
+        self,
+        declared: Iterable[str],
+        seen: Mapping[str, int],
+        *,
+        held: bool = False,
+        now_ms: int = 0,
+        idle: Mapping[str, int] | None = None,
+    ) -> Watermarks:
         """Give the watermarks after an epoch that saw these times, less their delays. They never go back.
 
         An epoch in which groups are held goes by the watermark of the one before, and leaves it at that: no row is late
         only because it had to wait, and nothing closes anywhere before it closes in those groups too. What was seen
         meanwhile counts as soon as none is held.
 
+        Inputs in `idle` are not waited for once they have seen no row for so many milliseconds, by the times of epochs:
+        what is redone comes to the same. While all are silent, time stands still.
+
         Examples
         --------
         >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 4000})
-        Watermarks(inputs={'t': 5000}, used_ms=5000, next_ms=5000)
+        Watermarks(inputs={'t': 5000}, used_ms=5000, next_ms=5000, heard_ms={})
         >>> Watermarks().after(["t"], {"t": 5000}).after(["t"], {"t": 9000}, held=True)
-        Watermarks(inputs={'t': 9000}, used_ms=None, next_ms=5000)
+        Watermarks(inputs={'t': 9000}, used_ms=None, next_ms=5000, heard_ms={})
+        >>> first = Watermarks().after(["t", "u"], {"t": 5000}, now_ms=100, idle={"u": 60})
+        >>> first.next_ms, first.after(["t", "u"], {}, now_ms=160, idle={"u": 60}).next_ms
+        (None, 5000)
         """
         inputs = dict(self.inputs)
         for name, time_ms in seen.items():
             inputs[name] = max(time_ms, inputs.get(name, time_ms))
+        names, idle = list(declared), idle or {}
+        heard = {name: now_ms if name in seen else self.heard_ms.get(name, now_ms) for name in names if name in idle}
         if held:
-            return Watermarks(inputs, self.used_ms, self.next_ms)
-        counted = [inputs.get(name) for name in declared]
+            return Watermarks(inputs, self.used_ms, self.next_ms, heard)
+        counted = [inputs.get(name) for name in names if name not in heard or now_ms - heard[name] < idle[name]]
         least = None if not counted or None in counted else min(one for one in counted if one is not None)
         if least is not None and self.next_ms is not None:
             least = max(least, self.next_ms)
-        return Watermarks(inputs, self.next_ms, self.next_ms if least is None else least)
+        return Watermarks(inputs, self.next_ms, self.next_ms if least is None else least, heard)
+
+    def json(self) -> dict[str, Any]:
+        """Write them as JSON values; what only some jobs have is left out elsewhere."""
+        raw = {"inputs": dict(self.inputs), "used_ms": self.used_ms, "next_ms": self.next_ms}
+        return {**raw, "heard_ms": dict(self.heard_ms)} if self.heard_ms else raw
 
     @classmethod
     def parse(cls, raw: Any) -> Watermarks:
         """Read them back from JSON."""
         one = cls(**mapped(raw, "watermarks"))
         for name, value in mapped(one.inputs, "inputs").items():
+            long(value, name)
+        for name, value in mapped(one.heard_ms, "heard_ms").items():
             long(value, name)
         for value in (one.used_ms, one.next_ms):
             if value is not None:

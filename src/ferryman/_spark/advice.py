@@ -9,12 +9,16 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 from pyspark.sql import SparkSession
 
-from ferryman._spark.settings import ADVISED, STORE, Setting, applies
+from ferryman._spark.settings import ADVISED, STORE, Setting, applies, is_local
+
+# Either has Spark encrypt the messages between driver and executors.
+ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 
 _log = logging.getLogger("ferryman")
 
@@ -91,6 +95,26 @@ def advise(spark: SparkSession) -> list[Advice]:
     if missing:
         _log.warning("%s", block(missing))
     return missing
+
+
+def warn_of_plain_rpc(master: str, setting: Callable[[str, str], str | None]) -> None:
+    """Say that Spark's own messages, with which the token of state hosts travels, are not encrypted, if they are not.
+
+    Parameters
+    ----------
+    master
+        The session's master. On one machine they do not leave it.
+    setting
+        Gives the value of one of Spark's settings, or what is given for one that is not set.
+    """
+    encrypted = any(setting(one, "false") == "true" for one in ENCRYPTION)
+    if not (is_local(master) or encrypted):
+        _log.warning(
+            "tls= encrypts the lines between state hosts, but the token that lets callers in travels with Spark's own "
+            "messages, and those are not encrypted: who reads them on the network learns the token. A certificate is "
+            "wanted all the same. Set %s=true (with spark.authenticate=true) or %s=true for the session.",
+            *ENCRYPTION,
+        )
 
 
 def block(missing: list[Advice]) -> str:

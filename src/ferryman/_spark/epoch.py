@@ -256,7 +256,7 @@ class EpochRunner:
             records,
             tables,
             written,
-            self._watermarks(receipts),
+            self._watermarks(receipts, time_ms),
             offsets,
             waiting,
             term=self.term.number,
@@ -407,14 +407,15 @@ class EpochRunner:
                 found.setdefault(receipt["operator"], []).append(HeldRows.parse(receipt["held"]))
         return {name: tuple(ones) for name, ones in found.items() if ones}
 
-    def _watermarks(self, receipts: Sequence[Mapping[str, Any]]) -> Watermarks:
+    def _watermarks(self, receipts: Sequence[Mapping[str, Any]], now_ms: int) -> Watermarks:
         """Give the watermarks after an epoch, from what its tasks saw."""
         seen: dict[str, int] = {}
         for receipt in receipts:
             for name, time_ms in receipt["watermarks"].items():
                 seen[name] = max(time_ms, seen.get(name, time_ms))
         before = self.latest.watermarks if self.latest else Watermarks()
-        return before.after(self._planner.watermarks(), seen, held=bool(self._held))
+        names, idle = self._planner.watermarks(), self._planner.idle()
+        return before.after(names, seen, held=bool(self._held), now_ms=now_ms, idle=idle)
 
     def _gather(
         self, epoch: int, combine: set[str]

@@ -79,7 +79,8 @@ class Ferry:
         cooled; "report", the default, moves nothing by itself. `job.hot_keys` tells of them either way.
     tls
         A directory, on every host, with `cert.pem` and `key.pem` of that host and `ca.pem`, who signed all of them:
-        state then travels encrypted, between those that have such a certificate. If left out it is not encrypted.
+        state then travels encrypted, between those that have such a certificate. If left out it is not encrypted. The
+        token of state hosts goes with Spark's own messages: encrypt these too (`spark.network.crypto.enabled`).
     replicas
         How many other hosts keep the state of a host too, in the background: a change with `strategy="replicate"` and a
         lost executor then find it there. 0, the default, keeps none. On a single host it does nothing.
@@ -160,6 +161,8 @@ class Ferry:
         self._store = store
         self._isolate = hot_keys == "isolate"
         self._tls = None if tls is None else os.fspath(tls)
+        if tls is not None:
+            advice.warn_of_plain_rpc(spark.sparkContext.master or "", spark.sparkContext.getConf().get)
         self._replicas = replicas
         self._sites = tuple(sites)
         self._single_driver = single_driver

@@ -308,7 +308,7 @@ class KeyedStream:
         if given is not None and given.column in spec.input.names:
             reports = () if given.reported else ((given.name, given.column, given.delay_ms),)
             late = given.column if time.by_watermark or given.drops else None
-            spec = replace(spec, time=replace(time, watermarks=reports, late=late))
+            spec = replace(spec, time=replace(time, watermarks=reports, late=late, idle_ms=given.idle_ms))
             if given.keeps:
                 if LATE in spec.sides:
                     raise InvalidConfiguration(

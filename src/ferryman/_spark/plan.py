@@ -280,6 +280,11 @@ class Planner:
         """Name the watermarks that operators report."""
         return sorted({name for node in self.nodes.values() for name, _, _ in node.stream.spec.time.watermarks})
 
+    def idle(self) -> dict[str, int]:
+        """Give how long the watermarks that are not waited for for ever are."""
+        times = [node.stream.spec.time for node in self.nodes.values()]
+        return {name: time.idle_ms for time in times for name, _, _ in time.watermarks if time.idle_ms is not None}
+
     def build(
         self,
         stream: Stream,

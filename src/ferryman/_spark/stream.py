@@ -77,7 +77,9 @@ class Stream(FrameNames):
 
     groupby = groupBy
 
-    def with_watermark(self, column: str, delay: str | float, *, keep_late: bool = False) -> Stream:
+    def with_watermark(
+        self, column: str, delay: str | float, *, keep_late: bool = False, idle: str | float | None = None
+    ) -> Stream:
         """Say how late rows may be: those whose time is older than the latest seen, less the delay, are left out.
 
         Parameters
@@ -88,12 +90,22 @@ class Stream(FrameNames):
             How late, as Spark writes it: "10 seconds".
         keep_late
             Whether operators after it put late rows into a side output, `side("late")`, as they came in.
+        idle
+            After how long without a row this watermark is not waited for: "5 minutes". Where a job has several, the
+            least of them counts, and one that sees no rows would hold all windows for ever. It counts again with its
+            next row; what is older than the watermark by then is late. Never if left out.
         """
         late = seconds(delay)
         if late is None:
             raise InvalidConfiguration("with_watermark needs a delay, for example '10 seconds'.")
+        silent = seconds(idle)
+        if silent is not None and silent <= 0:
+            raise InvalidConfiguration(f"with_watermark(idle={idle!r}): give more than nothing, or leave it out.")
+        idle_ms = None if silent is None else round(silent * 1000)
         name = self._event_time_column(column)
-        return Watermarked(self, EventTime(name, name, round(late * 1000), reported=False, drops=True, keeps=keep_late))
+        return Watermarked(
+            self, EventTime(name, name, round(late * 1000), False, drops=True, keeps=keep_late, idle_ms=idle_ms)
+        )
 
     def withWatermark(self, eventTime: str, delayThreshold: str) -> Stream:
         """Say how late rows may be, as `DataFrame.withWatermark` does: operators by event time leave later ones out."""
@@ -191,6 +203,8 @@ class EventTime:
         Whether every operator leaves late rows out, or only those that go by event time.
     keeps
         Whether late rows go into a side output.
+    idle_ms
+        After how long without a row it is not waited for; None for never.
     """
 
     name: str
@@ -199,6 +213,7 @@ class EventTime:
     reported: bool
     drops: bool
     keeps: bool = False
+    idle_ms: int | None = None
 
 
 class Source(Stream):

@@ -74,6 +74,8 @@ class TimeSpec:
         Whether that is due by the watermark; else by the clock.
     since_ms
         Where the watermark stands before any row was seen, and below which it never is; None where there is none then.
+    idle_ms
+        After how long without a row the watermarks that it reports are not waited for; None for never.
     """
 
     watermarks: tuple[tuple[str, str, int], ...] = ()
@@ -81,6 +83,7 @@ class TimeSpec:
     due: str | None = None
     by_watermark: bool = False
     since_ms: int | None = None
+    idle_ms: int | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ferryman._model.errors import NullKey, UnhashableKey
+from ferryman._model.errors import KeysTooLarge, NullKey, UnhashableKey
 from ferryman._state import kernels
 from ferryman._state.compiled import Bytes, Ints
 from ferryman._state.words import from_words, one_array, to_words
@@ -25,6 +25,8 @@ from ferryman._state.words import from_words, one_array, to_words
 Columns = Sequence[pa.Array | pa.ChunkedArray]
 
 _SIGN = np.int64(-(1 << 63))
+# Arrow's text has offsets of 32 bits.
+_MOST_TEXT = 1 << 31
 _NO_WORDS: Ints = np.empty(0, np.int64)
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
 
@@ -217,6 +219,12 @@ def _text(array: pa.Array) -> tuple[Ints, Bytes]:
 
 def _untext(offsets: Ints, data: Bytes, dtype: pa.DataType) -> pa.Array:
     wide = pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype)
+    if not wide and offsets[-1] - offsets[0] >= _MOST_TEXT:
+        raise KeysTooLarge(
+            f"the keys of one task in one epoch have {offsets[-1] - offsets[0]} bytes, and Arrow has room for "
+            f"{_MOST_TEXT - 1} in a column of type {dtype}. Have more instances, fewer rows in an epoch (as with "
+            "maxFilesPerTrigger or maxOffsetsPerTrigger), or shorter keys: a hash of what is long."
+        )
     starts = (offsets - offsets[0]).astype(np.int64 if wide else np.int32)
     text = np.ascontiguousarray(data[offsets[0] : offsets[-1]])
     return pa.Array.from_buffers(dtype, len(offsets) - 1, [None, pa.py_buffer(starts), pa.py_buffer(text)])

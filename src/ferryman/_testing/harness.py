@@ -410,7 +410,9 @@ class Harness:
         }
         before = latest.watermarks if latest else Watermarks()
         declared = [name for step in self._steps for name, _, _ in step.spec.time.watermarks]
-        watermarks = before.after(declared, seen)
+        times = [step.spec.time for step in self._steps]
+        idle = {name: one.idle_ms for one in times for name, _, _ in one.watermarks if one.idle_ms is not None}
+        watermarks = before.after(declared, seen, now_ms=self.now_ms, idle=idle)
         return Manifest(epoch, epoch, False, self.now_ms, self._routing, records, tables, {}, watermarks)
 
 
