@@ -6,6 +6,7 @@ done again must give the same rows on any machine, so it is cut as it was when i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,23 +24,30 @@ SETTINGS = (
 )
 
 
+# A source of files goes by the settings of its session, and a session has one of each. So there is one at a time that
+# reads by others than the session's own, which are kept here meanwhile.
+_turn = threading.Lock()
+_own: dict[str, str | None] = {}
+
+
 def reading_of(spark: SparkSession) -> dict[str, str]:
     """Give the settings by which a session reads; the number of cores stands for what is left to it."""
-    found = {name: spark.conf.get(name, None) for name in SETTINGS}
+    found = dict(_own) or {name: spark.conf.get(name, None) for name in SETTINGS}
     found[PARALLELISM] = found[PARALLELISM] or str(spark.sparkContext.defaultParallelism)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _read_by(conf: Any, reading: Mapping[str, str]) -> None:
+def _read_by(conf: Any, reading: Mapping[str, str | None]) -> None:
     for name in SETTINGS:
-        if name in reading:
-            conf.set(name, reading[name])
-        else:
+        value = reading.get(name)
+        if value is None:
             conf.unset(name)
+        else:
+            conf.set(name, value)
 
 
 class ReadAsBegun:
-    """Have a query read by the settings of an earlier run until the micro-batch which that left is done.
+    """Have a query read by the settings of an earlier run until the epoch which that left is done.
 
     A source of files goes by the session that it was declared in, others by the query's own, which is a copy of it
     as it is when the query starts. So the user's session has other settings for that while, and then its own again.
@@ -49,8 +57,9 @@ class ReadAsBegun:
         self._conf = spark.conf
         self._redo = redo
         self._reading = reading
-        self._before = {name: spark.conf.get(name, None) for name in SETTINGS} if redo else {}
         if redo is not None:
+            _turn.acquire()
+            _own.update({name: spark.conf.get(name, None) for name in SETTINGS})
             _read_by(spark.conf, redo.reading)
 
     def done(self, epoch: int, frame: DataFrame) -> None:
@@ -63,4 +72,6 @@ class ReadAsBegun:
         """Give the session its own settings again."""
         if self._redo is not None:
             self._redo = None
-            _read_by(self._conf, {name: value for name, value in self._before.items() if value is not None})
+            _read_by(self._conf, _own)
+            _own.clear()
+            _turn.release()
