@@ -44,7 +44,7 @@ def by_number(folder: Path) -> Any:
 def main(place: Path) -> None:
     """Run the job until it is told to stop, or it is taken over."""
     spark = ferryman.session("drivers", "local[1]", conf={"spark.log.level": "OFF"})
-    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).json(str(place / "files"))
+    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 5).json(str(place / "files"))
     ferry = Ferry(spark, str(place / "checkpoint"), groups=16, idle="2 seconds", snapshot_every=20, retain=1_000_000)
     trail = ferry.stream(files).key_by("key").process(Trail)
     count = trail.key_by("key").aggregate(rows=aggregates.count(), last=aggregates.last("id"))

@@ -70,9 +70,30 @@ def test_a_second_driver_takes_over_and_the_first_is_told(server: str) -> None:
     assert log.directory.fences()
     first, second = take_term(log, "a", "job"), take_term(log, "b", "job")
 
-    check_term(log, second.number)
+    check_term(log, second)
     with pytest.raises(Superseded):
-        check_term(log, first.number)
+        check_term(log, first)
+
+
+def test_a_checkpoint_that_is_new_is_still_new_after_it_was_asked_whether_it_fences(server: str) -> None:
+    log = Checkpoint(RemoteDirectory(uri(server, "new/checkpoint")))
+
+    assert log.directory.fences()
+
+    assert log.card() is None
+
+
+def test_a_file_is_moved_once_however_often_it_is_said(server: str) -> None:
+    place = RemoteDirectory(uri(server, "moves"))
+    place.write("aside/one", b"1")
+
+    for _ in range(2):
+        place.move({"aside/one": "one"})
+
+    assert bytes(place.read("one")) == b"1"
+    with pytest.raises(FileNotFoundError, match="two"):
+        place.move({"aside/two": "two"})
+    assert place.spark_uri == "s3://bucket/moves", "no credentials, and no options of pyarrow's"
 
 
 class Forgetful(http.server.BaseHTTPRequestHandler):

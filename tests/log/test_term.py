@@ -10,8 +10,9 @@ import pytest
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
-from ferryman._log.term import Redo, check_term, newest_term, read_term, take_term
+from ferryman._log.term import Redo, check_term, left_behind, newest_term, read_term, take_term
 from ferryman._model.errors import CorruptCheckpoint, Superseded
+from ferryman._model.records import Manifest, RoutingTable
 
 
 def at(path: Path) -> Checkpoint:
@@ -22,13 +23,13 @@ def test_every_run_has_a_newer_term_and_the_one_before_is_superseded(tmp_path: P
     log = at(tmp_path)
 
     first = take_term(log, "run-a", "job")
-    check_term(log, first.number)
+    check_term(log, first)
     second = take_term(log, "run-b", "job", reading={"cores": "2"}, redo=Redo(5, {"cores": "1"}, 2))
 
     assert (first.number, second.number) == (1, 2)
-    check_term(log, second.number)
+    check_term(log, second)
     with pytest.raises(Superseded, match=rf"taken over by run 2 \(host .*, process {os.getpid()}\).*this one, run 1"):
-        check_term(log, first.number)
+        check_term(log, first)
     assert newest_term(log) == second
 
 
@@ -42,7 +43,7 @@ def test_a_run_whose_checkpoint_was_restored_beneath_it_is_superseded(tmp_path: 
     (tmp_path / "terms" / "000000000001.json").unlink()
 
     with pytest.raises(Superseded, match="deleted or restored while the job ran"):
-        check_term(log, term.number)
+        check_term(log, term)
 
 
 def test_of_runs_that_start_at_once_each_has_a_term_of_its_own(tmp_path: Path) -> None:
@@ -80,3 +81,48 @@ def test_a_damaged_term_is_said_and_keeps_nobody_from_taking_the_next(tmp_path: 
     with pytest.raises(CorruptCheckpoint, match=r"terms/000000000001\.json"):
         read_term(log, 1)
     assert take_term(log, "next", "job").number == 2
+
+
+def test_a_run_that_finds_another_with_its_number_is_superseded(tmp_path: Path) -> None:
+    log = at(tmp_path)
+    asleep = take_term(log, "asleep", "job")
+    (tmp_path / "terms" / "000000000001.json").unlink()
+    awake = take_term(log, "awake", "job")
+
+    assert asleep.number == awake.number
+    check_term(log, awake)
+    with pytest.raises(Superseded, match="deleted or restored while the job ran"):
+        check_term(log, asleep)
+
+
+def begun(log: Checkpoint, batch: int) -> None:
+    """Let Spark have begun a micro-batch."""
+    log.directory.write(f"spark/offsets/{batch}", b"v1\n{}\n1")
+
+
+def test_what_a_run_left_behind_is_done_as_it_did_it(tmp_path: Path) -> None:
+    log = at(tmp_path)
+    assert left_behind(log, None, None) is None
+    first = take_term(log, "a", "job", instances=3, reading={"cores": "1"})
+    assert left_behind(log, None, first) is None, "nothing was begun"
+
+    begun(log, 0)
+    redo = left_behind(log, None, first)
+    assert redo == Redo(1, {"cores": "1"}, 3)
+    second = take_term(log, "b", "job", instances=5, reading={"cores": "8"}, redo=redo)
+    assert left_behind(log, None, second) == redo, "the second died in it too"
+
+    latest = Manifest(1, 0, False, 0, RoutingTable.even(1, 8, 4), {}, {}, term=second.number)
+    begun(log, 1)
+    assert left_behind(log, latest, second) == Redo(2, {"cores": "8"}, 4), "it was rescaled to 4 meanwhile"
+
+
+def test_an_intent_of_a_run_that_was_taken_over_does_not_count(tmp_path: Path) -> None:
+    log = at(tmp_path)
+    first = take_term(log, "a", "job")
+    second = take_term(log, "b", "job")
+
+    log.intend(1, 1000, term=first.number)
+    assert left_behind(log, None, second) is None
+    log.intend(1, 1000, term=second.number)
+    assert left_behind(log, None, second) == Redo(1, {}, 1)

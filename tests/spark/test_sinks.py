@@ -135,10 +135,95 @@ def test_a_run_that_was_taken_over_takes_nothing_back(spark, tmp_path):
     zombie = sinks.parquet(out)
     zombie.claim(job.log.job_card().id)
 
-    with pytest.raises(Superseded, match="a newer one has taken over"):
+    with pytest.raises(Superseded, match="had looked at the checkpoint before"):
         zombie.begin(sinks.SinkStart(epoch=0, term=0))
 
     assert shown(sinks.read_parquet(spark, out)) == output_rows(3)
+
+
+def test_a_start_that_looked_too_early_touches_nothing(spark, tmp_path):
+    out = tmp_path / "out"
+    job = Readings(spark, tmp_path, sink=sinks.parquet(out))
+    job.run()
+    late = sinks.parquet(out)
+    late.claim(job.log.job_card().id)
+    written = {epoch: job.log.manifest(epoch).sinks[late.label]["written"] for epoch in job.log.epochs()}
+
+    # It saw the checkpoint at epoch 1; meanwhile the run before has committed two more, and it is the newer run.
+    with pytest.raises(Superseded, match="had looked at the checkpoint before"):
+        late.begin(sinks.SinkStart(epoch=1, term=99, written_in=written.get))
+
+    assert shown(sinks.read_parquet(spark, out)) == output_rows(3)
+    assert shown(spark.read.parquet(str(out))) == output_rows(3)
+
+
+def test_epochs_that_a_wrong_backup_took_back_are_shown_again(spark, tmp_path):
+    out, job = tmp_path / "out", Readings(spark, tmp_path, epochs=1, sink=sinks.parquet(tmp_path / "out"))
+    job.run()
+    shutil.copytree(job.checkpoint, tmp_path / "old")
+    for epoch in (2, 3):
+        job.put(epoch, epoch_rows(epoch))
+        job.run()
+    # Somebody starts on the older backup, sees the mistake at once, and takes the right one.
+    right = job.checkpoint.rename(tmp_path / "right")
+    shutil.copytree(tmp_path / "old", job.checkpoint)
+    early = sinks.parquet(out)
+    early.claim(job.log.job_card().id)
+    early.begin(sinks.SinkStart(epoch=1, term=50))
+    assert shown(sinks.read_parquet(spark, out)) == output_rows(1)
+    shutil.rmtree(job.checkpoint)
+    right.rename(job.checkpoint)
+
+    job.put(4, epoch_rows(4))
+    job.run()
+
+    assert shown(sinks.read_parquet(spark, out)) == output_rows(4)
+
+
+def test_an_epoch_without_rows_leaves_no_file(spark, tmp_path):
+    out = tmp_path / "out"
+    job = Readings(spark, tmp_path, epochs=1, sink=sinks.parquet(out))
+    job.run()
+    before = sorted(path.name for path in out.iterdir())
+    assert len(before) > 1
+
+    job.put(2, [])
+    job.run()
+
+    assert job.log.epochs() == [1, 2]
+    assert sorted(path.name for path in out.iterdir()) == before
+    assert not list((out / "_ferryman" / "attempts").iterdir())
+
+
+def test_functions_keep_their_numbers_by_their_names(spark, tmp_path):
+    calls = {"a": [], "b": []}
+
+    def function(name):
+        return sinks.foreach(lambda rows, number: calls[name].append(number), name=name)
+
+    job = Readings(spark, tmp_path, epochs=1)
+
+    def run(*names):
+        trail = job.trail()
+        outputs = [trail.write(function(name)) for name in names]
+        trail.ferry.start("readings", *outputs, instances=1, trigger={"availableNow": True}).wait()
+
+    run("a", "b")
+    for epoch, names in ((2, ("b",)), (3, ("b", "a"))):
+        job.put(epoch, epoch_rows(epoch))
+        run(*names)
+
+    assert calls == {"a": [0, 1], "b": [0, 1, 2]}, "one that was left out goes on where it was"
+
+
+def test_nothing_is_kept_when_an_epoch_is_over(spark, tmp_path):
+    job = Readings(spark, tmp_path, sink=sinks.foreach(lambda rows, number: rows.count()))
+    before = spark.sparkContext._jsc.getPersistentRDDs().size()
+    frame = spark.readStream.schema(job.schema).json(str(job.files))
+    job.run(job.ferry().stream(frame).key_by("key").process(Trail, name="Trail"))
+
+    assert job.log.latest().epoch == 1, "all files came in one epoch"
+    assert spark.sparkContext._jsc.getPersistentRDDs().size() == before
 
 
 def test_two_outputs_do_not_go_to_one_place(spark, tmp_path):

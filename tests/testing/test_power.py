@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import subprocess
 import sys
@@ -265,3 +267,19 @@ def test_a_name_may_come_late(tmp_path: Path) -> None:
 
     assert place.list("folder") == ["1"]
     assert place.list("folder") == ["1", "2"]
+
+
+def test_a_file_that_is_moved_is_in_one_folder_or_the_other_after_a_power_cut(world: World) -> None:
+    turn = itertools.count()
+
+    def act(root: Path, disk: ForgetfulDisk) -> None:
+        place = LocalDirectory(root / "place", fsync=True, disk=disk)
+        place.keep(["aside"])
+        place.write("aside/rows", b"x" * 99)
+        # It dies at each of its calls in turn.
+        dying = LocalDirectory(root / "place", fsync=True, disk=TroubledDisk(disk, die_at=next(turn) % 8))
+        with contextlib.suppress(Death):
+            dying.move({"aside/rows": "rows"})
+
+    for found in world.after(act):
+        assert b"x" * 99 in (found.get("place/aside/rows"), found.get("place/rows"))

@@ -229,6 +229,10 @@ class Checkpoint:
             )
         return card
 
+    def create_first(self, card: JobCard) -> bool:
+        """Write the job's card where there is none; tell whether it was written."""
+        return self._write_json(CARD, asdict(card), new=True)
+
     def create(self, card: JobCard) -> None:
         """Write the job's card; the first file of a checkpoint."""
         self._write_json(CARD, asdict(card), new=False)
@@ -289,9 +293,11 @@ class Checkpoint:
         silent: bool = True,
         held: Collection[int] = (),
         routing: RoutingTable | None = None,
+        term: int = 0,
     ) -> None:
         """Write down an epoch that no batch tells all of before it runs, so that a restart runs it just the same."""
         body: dict[str, Any] = {"epoch": epoch, "time_ms": time_ms, "silent": silent, "held": sorted(held)}
+        body["term"] = term
         if routing is not None:
             body["routing"] = routing.json()
         self._write_json(INTENT, body, new=False)

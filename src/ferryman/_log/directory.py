@@ -231,24 +231,34 @@ class LocalDirectory:
                     self._disk.sync(str(folder))
 
     def move(self, moves: Mapping[str, str]) -> None:
-        """Rename files; with `fsync` for good."""
-        folders, gone = set(), []
+        """Rename files; with `fsync`, a file's new name is there for good before its old one goes."""
+        gone = []
         with named(self.uri):
             for name, target in moves.items():
                 source, path = self.root / name, self.root / target
                 self._make(path.parent)
                 try:
-                    self._disk.replace(str(source), str(path))
+                    if self._fsync:
+                        with contextlib.suppress(FileExistsError):
+                            self._disk.link(str(source), str(path))
+                    else:
+                        self._disk.replace(str(source), str(path))
                 except FileNotFoundError:
                     if not path.exists():
                         gone.append(name)
-                folders |= {source.parent, path.parent}
             if self._fsync:
-                for folder in folders:
-                    with contextlib.suppress(FileNotFoundError):
-                        self._disk.sync(str(folder))
+                self._sync_all((self.root / target).parent for target in moves.values())
+                for name, target in moves.items():
+                    if (self.root / target).exists():
+                        self._unlink(self.root / name)
+                self._sync_all((self.root / name).parent for name in moves)
         if gone:
             raise FileNotFoundError(errno.ENOENT, "there is no such file, nor one of the name it was to get", gone[0])
+
+    def _sync_all(self, folders: Iterable[Path]) -> None:
+        for folder in set(folders):
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.sync(str(folder))
 
     def remove(self, folder: str) -> None:
         """Delete a folder with all that is in it; a power cut may bring it back."""

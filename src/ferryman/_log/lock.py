@@ -58,6 +58,11 @@ class CheckpointLock:
         self._fd = fd
         _held.add(self)
 
+    @property
+    def held(self) -> bool:
+        """Tell whether it is held: some storage has none."""
+        return self._fd is not None
+
     def release(self) -> None:
         """Let another job have the checkpoint."""
         if self._fd is not None:

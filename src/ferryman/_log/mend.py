@@ -112,8 +112,10 @@ class _Mender:
     def _drop_uncovered_offsets(self) -> None:
         sources = len(self._latest.offsets) if self._latest else 0
         before = self._latest.offsets if self._latest else ()
+        # In this order: a source notes its files before Spark writes the offsets down.
+        begun = batches(self._checkpoint, "offsets")
         noted = source_counts(self._checkpoint)
-        for batch in batches(self._checkpoint, "offsets"):
+        for batch in begun:
             if batch <= self._batch:
                 return
             name = f"spark/offsets/{batch}"

@@ -23,7 +23,7 @@ from ferryman._log.disk import Data
 from ferryman._model.errors import InvalidConfiguration
 
 # The stores that create a file only where there is none, if they are asked to.
-_CONDITIONAL = ("s3", "gs", "gcs", "az", "abfs", "abfss")
+_CONDITIONAL = ("s3", "gs", "abfs", "abfss")
 
 
 class RemoteDirectory:
@@ -31,7 +31,10 @@ class RemoteDirectory:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
-        self.spark_uri = self.uri
+        parts = urlsplit(self.uri)
+        # Spark has its own ways to be told of servers and credentials.
+        host = parts.netloc.rpartition("@")[2] if parts.scheme in ("s3", "gs") else parts.netloc
+        self.spark_uri = parts._replace(netloc=host, query="").geturl().rstrip("/")
         try:
             self._fs, root = pafs.FileSystem.from_uri(self.uri)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -46,7 +49,8 @@ class RemoteDirectory:
         """Try whether the store creates a file only where there is none; some take the condition and ignore it."""
         if not self._conditionally():
             return False
-        probe = f"terms/.probe-{uuid.uuid4().hex[:12]}"
+        # In no folder: pyarrow leaves a mark where it has deleted a file, and that would look like a checkpoint.
+        probe = f".probe-{uuid.uuid4().hex[:12]}"
         try:
             return self._create(probe, b"first") and not self._create(probe, b"second")
         finally:
@@ -68,7 +72,7 @@ class RemoteDirectory:
         return self._fs.open_input_file(self._path(name))
 
     def write(self, name: str, data: Data) -> None:
-        """Write a file: on an object store it appears when it is whole, elsewhere it is written aside and moved."""
+        """Write a file aside and move it, which also object stores have, as a copy of their own."""
         with named(self.uri):
             path = self._path(name)
             folder, _, base = path.rpartition("/")
@@ -127,7 +131,10 @@ class RemoteDirectory:
             for name, target in moves.items():
                 try:
                     self._fs.move(self._path(name), self._path(target))
-                except FileNotFoundError:
+                except OSError:
+                    # An object store has an error of its own for a file that is not there.
+                    if self.exists(name):
+                        raise
                     if not self.exists(target):
                         gone.append(name)
         if gone:

@@ -41,9 +41,10 @@ class SparkLogKeeper:
             offsets[batch] = text
         if self._sync:
             # Their folders are synced along; where Spark keeps checksums beside its files, these too.
-            names = {f"spark/offsets/{batch}", "spark/metadata", *source_files(self._checkpoint)} - self._synced
-            self._checkpoint.directory.sync(sorted(one for name in names for one in (name, beside(name))))
-            self._synced |= names
+            names = {f"spark/offsets/{batch}", "spark/metadata", *source_files(self._checkpoint)}
+            new = names - self._synced
+            self._checkpoint.directory.sync(sorted(one for name in new for one in (name, beside(name))))
+            self._synced = names
         return SparkLog(offsets, self._metadata)
 
 
@@ -51,7 +52,7 @@ def text_of(checkpoint: Checkpoint, name: str) -> str | None:
     """Read a file of Spark's log; None where it is not there, or no text."""
     try:
         return bytes(checkpoint.directory.read(name)).decode()
-    except (OSError, UnicodeDecodeError):
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return None
 
 

@@ -142,28 +142,31 @@ def take_term(
         above = number
 
 
-def left_behind(checkpoint: Checkpoint, latest: Manifest | None) -> Redo | None:
-    """Find the epoch that the newest run has begun and not committed, and how it has to be done again."""
-    before, epoch = newest_term(checkpoint), (latest.epoch if latest else 0) + 1
+def left_behind(checkpoint: Checkpoint, latest: Manifest | None, before: Term | None) -> Redo | None:
+    """Find the epoch that a run has begun and not committed, and how it has to be done again."""
+    epoch = (latest.epoch if latest else 0) + 1
     batch, intent = pending_batch(checkpoint), checkpoint.intent()
-    begun = (batch is not None and batch > (latest.batch if latest else -1)) or (intent and intent.epoch == epoch)
-    if before is None or not begun:
+    if before is None:
         return None
     if before.redo and before.redo.epoch == epoch:
         # It died in an epoch that the run before it had begun.
         return before.redo
+    # An intent of an older run came too late to count.
+    intended = intent is not None and intent.epoch == epoch and intent.term in (0, before.number)
+    if not intended and (batch is None or batch <= (latest.batch if latest else -1)):
+        return None
     # A run that has committed epochs may have changed its layout meanwhile.
     instances = latest.routing.instances if latest and latest.term == before.number else before.instances
     return Redo(epoch, before.reading, instances)
 
 
-def check_term(checkpoint: Checkpoint, number: int) -> None:
-    """Raise `Superseded` unless a term is still the newest."""
+def check_term(checkpoint: Checkpoint, term: Term) -> None:
+    """Raise `Superseded` unless a term is still the newest, and still this run's."""
     numbers = checkpoint.numbers("terms")
-    newest = numbers[-1] if numbers else 0
-    if newest == number:
+    number, newest = term.number, numbers[-1] if numbers else 0
+    if newest == number and (found := newest_term(checkpoint)) is not None and found.run == term.run:
         return
-    if newest < number:
+    if newest <= number:
         raise Superseded(
             f"{checkpoint.directory.uri} no longer knows of this run: it was deleted or restored while the job ran. "
             "This run ends without writing to it. Start the job again to go on from what is there now."

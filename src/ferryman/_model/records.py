@@ -256,6 +256,8 @@ class Intent(NamedTuple):
         The key groups whose rows wait in it.
     routing
         The routing table that it switches to, if it does.
+    term
+        The run that began it; 0 where no run was counted.
     """
 
     epoch: int
@@ -263,6 +265,7 @@ class Intent(NamedTuple):
     silent: bool
     held: frozenset[int]
     routing: RoutingTable | None = None
+    term: int = 0
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Intent:
@@ -273,6 +276,7 @@ class Intent(NamedTuple):
             flag(raw.get("silent", True), "silent"),
             frozenset(groups_of(raw.get("held", []))),
             RoutingTable.parse(raw["routing"]) if "routing" in raw else None,
+            whole(raw.get("term", 0), "term"),
         )
 
 

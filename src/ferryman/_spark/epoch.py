@@ -65,6 +65,7 @@ class EpochRunner:
         planner: Planner,
         outputs: Sequence[Output],
         *,
+        latest: Manifest | None,
         term: Term,
         instances: int | None,
         fsync: bool,
@@ -77,11 +78,11 @@ class EpochRunner:
     ) -> None:
         self.checkpoint = checkpoint
         self.clock = clock or Clock()
-        self.latest = checkpoint.latest()
+        self.latest = latest
         self._card = card
         self._card_written = checkpoint.card() == card
         self._planner = planner
-        self.outputs = Outputs(outputs, checkpoint, self.latest, term=term.number, fsync=fsync)
+        self.outputs = Outputs(outputs, checkpoint, self.latest, term=term, fsync=fsync)
         self.term = term
         # An epoch that was left behind is done in its own layout; only then comes the one that was asked for.
         self._instances = instances
@@ -94,7 +95,9 @@ class EpochRunner:
         limit = bytes_of(planner.spark.conf.get(BYTES, None))
         self._limits = BatchLimits(limit, [node.stream.spec.input for node in planner.nodes.values()])
         self._held: frozenset[int] = frozenset()
-        self._intent = checkpoint.intent()
+        intent = checkpoint.intent()
+        # What no batch tells of the epoch that has to be done again, if it was written down.
+        self.begun = intent if intent and term.redo and intent.epoch == term.redo.epoch else None
         self.run_id = term.run
         self.changes = Reconfigurer(
             planner,
@@ -162,12 +165,13 @@ class EpochRunner:
     def _keep_card(self) -> None:
         """Write the job's card, if it was declared anew: from the first epoch on, files are what only it describes."""
         if not self._card_written:
+            check_term(self.checkpoint, self.term)
             self.checkpoint.create(self._card)
             self._card_written = True
 
     def run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         """Run and commit the next epoch, in the layout that is its own."""
-        begun = self._intent if self._intent is not None and self._intent.epoch == self.next else None
+        begun = self.begun if self.begun is not None and self.begun.epoch == self.next else None
         if begun is not None:
             time_ms = begun.time_ms
         self._planner, self._held = self.changes.begin(None if begun is None else begun.held)
@@ -177,7 +181,7 @@ class EpochRunner:
             if self._held or switches or self.clock.own:
                 # Spark's log has none of these, nor the time of a clock that is not Spark's.
                 routing = self._planner.routing if switches else None
-                self.checkpoint.intend(self.next, time_ms, silent=silent, held=self._held, routing=routing)
+                self.intend(time_ms, silent=silent, held=self._held, routing=routing)
             return self._run(source, batch, silent=silent, time_ms=time_ms)
         finally:
             committed = self.latest is not before
@@ -186,6 +190,11 @@ class EpochRunner:
                 self.changes.relay(self._instances)
                 self._instances = None
             self._planner = self.changes.planner
+
+    def intend(self, time_ms: int, **about: Any) -> None:
+        """Write the next epoch down before it runs, as far as no batch tells of it."""
+        check_term(self.checkpoint, self.term)
+        self.checkpoint.intend(self.next, time_ms, term=self.term.number, **about)
 
     def _run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         began = time.perf_counter()
@@ -211,10 +220,11 @@ class EpochRunner:
         files = self._files(batch, taken)
         combine = self._worth_combining(in_order=bool(files))
         made: dict[int, DataFrame] = {}
+        frames: list[DataFrame] = []
         try:
             refs = self._broadcast(epoch, source, made, time_ms, by_file=bool(files))
             controls = self._controls(epoch, time_ms, files)
-            frames = [
+            frames += [
                 self._planner.build(one.stream, source, controls, combine, made, by_file=bool(files))
                 for one in self.outputs
             ]
@@ -222,11 +232,11 @@ class EpochRunner:
                 # What a sink sees must be what is redone after a power cut.
                 taken.result()
             reach("before-sink")
-            check_term(self.checkpoint, self.term.number)
+            check_term(self.checkpoint, self.term)
             written = self.outputs.write(frames, epoch, silent=silent)
             reach("after-sink")
         finally:
-            for frame in made.values():
+            for frame in (*made.values(), *frames):
                 if frame.is_cached:
                     frame.unpersist()
         for name in {name for name, _ in self._missing(epoch)}:
@@ -254,7 +264,7 @@ class EpochRunner:
             spark=spark_log,
         )
         reach("before-manifest")
-        check_term(self.checkpoint, self.term.number)
+        check_term(self.checkpoint, self.term)
         self._keep_card()
         self.checkpoint.commit(manifest)
         committed_ms = system_ms()
@@ -267,6 +277,8 @@ class EpochRunner:
         self.changes.count(receipts)
         self._limits.note([*receipts, *(self._receipts(epoch, "combined_by").values() if combine else ())])
         reach("after-manifest")
+        # Whoever has taken over has told them, or will: the checkpoint may have been restored before that.
+        check_term(self.checkpoint, self.term)
         self.outputs.tell(manifest)
         duration = (time.perf_counter() - began) * 1000
         return EpochProgress(

@@ -10,6 +10,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -22,7 +23,7 @@ from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
 from ferryman._log.mend import mend_spark_log
-from ferryman._log.term import left_behind, take_term
+from ferryman._log.term import Term, check_term, left_behind, newest_term, take_term
 from ferryman._model.errors import (
     ForeignCheckpoint,
     InvalidConfiguration,
@@ -30,7 +31,7 @@ from ferryman._model.errors import (
     UnfencedStorage,
     UnknownOption,
 )
-from ferryman._model.records import GROUPS, JobCard
+from ferryman._model.records import GROUPS, JobCard, Manifest
 from ferryman._operator.aggregate import AggregateRunner
 from ferryman._routing.sites import Site, site_faults
 from ferryman._serve.certificates import missing
@@ -41,7 +42,7 @@ from ferryman._spark.epoch import EpochRunner, routing_for
 from ferryman._spark.interval import seconds
 from ferryman._spark.job import Job, as_ferryman
 from ferryman._spark.outputs import claim
-from ferryman._spark.plan import Bytes, Planner
+from ferryman._spark.plan import Bytes, Packed, Planner
 from ferryman._spark.reading import reading_of
 from ferryman._spark.stream import Operated, Output, Source, Stream
 from ferryman._spark.watermarks import name_watermarks
@@ -234,24 +235,11 @@ class Ferry:
                     f"a query called {name!r} already runs in this session. Stop it, or give this job another name."
                 )
             card, parallel = self._card(checkpoint, name, operators, instances)
+            for stream in operators.values():
+                # One that cannot be packed is refused before anything is taken over.
+                Packed.of(stream.spec)
             keep_all(checkpoint)
-            latest = checkpoint.latest()
-            if mended := mend_spark_log(checkpoint, latest):
-                log.warning("Spark's log in %s was not whole and was mended: %s", place.uri, "; ".join(mended))
-            check_agreement(checkpoint, latest)
-            above = claim(outputs, card.id)
-            term = take_term(
-                checkpoint,
-                uuid.uuid4().hex,
-                name,
-                above=above,
-                instances=parallel,
-                reading=reading_of(self.spark),
-                redo=left_behind(checkpoint, latest),
-            )
-            # Again: until its term was over, the run before may have gone on.
-            latest = checkpoint.latest()
-            check_agreement(checkpoint, latest)
+            term, latest = self._take_over(checkpoint, card, outputs, parallel, dropped_sinks, locked=lock.held)
             for folder in ("manifests", "deltas", "snapshots", "held", "terms", ""):
                 place.sweep(folder)
             planner = Planner(
@@ -271,6 +259,7 @@ class Ferry:
                 card,
                 planner,
                 outputs,
+                latest=latest,
                 term=term,
                 instances=instances,
                 fsync=self._fsync,
@@ -281,7 +270,9 @@ class Ferry:
                 sites=self._sites,
                 clock=Clock(self._clock),
             )
-            background = Background(checkpoint, every=self._snapshot_every, retain=self._retain)
+            background = Background(
+                checkpoint, every=self._snapshot_every, retain=self._retain, fence=partial(check_term, checkpoint, term)
+            )
             return Job(
                 name,
                 self.spark,
@@ -292,7 +283,6 @@ class Ferry:
                 home_base=self._home,
                 idle_s=self._idle_s,
                 trigger=trigger or {},
-                dropped_sinks=tuple(dropped_sinks),
             )
         except BaseException as error:
             if background is not None:
@@ -303,6 +293,44 @@ class Ferry:
             if isinstance(error, (PySparkException, Py4JError)):
                 raise as_ferryman(error, name) from error
             raise
+
+    def _take_over(
+        self,
+        checkpoint: Checkpoint,
+        card: JobCard,
+        outputs: tuple[Output, ...],
+        instances: int,
+        dropped_sinks: Iterable[str],
+        *,
+        locked: bool,
+    ) -> tuple[Term, Manifest | None]:
+        """Begin a run: see that it can go on from what is there, and let the run before write no more."""
+        latest = checkpoint.latest()
+        if locked:
+            # Whoever has no lock may be meeting a run that is alive, whose log is not to be touched yet.
+            _mend(checkpoint, latest)
+        check_agreement(checkpoint, latest)
+        above = claim(outputs, checkpoint, card.id, latest, tuple(dropped_sinks))
+        while True:
+            before = newest_term(checkpoint)
+            redo = left_behind(checkpoint, latest, before)
+            term = take_term(
+                checkpoint,
+                uuid.uuid4().hex,
+                card.job,
+                above=above,
+                instances=instances,
+                reading=reading_of(self.spark),
+                redo=redo,
+            )
+            # Until its term was over, the run before may have gone on.
+            latest = checkpoint.latest()
+            if left_behind(checkpoint, latest, before) == redo:
+                break
+        if not locked:
+            _mend(checkpoint, latest)
+        check_agreement(checkpoint, latest)
+        return term, latest
 
     def _card(
         self, checkpoint: Checkpoint, name: str, operators: dict[str, Operated], instances: int | None
@@ -334,8 +362,10 @@ class Ferry:
             )
         if card is None:
             card = JobCard(uuid.uuid4().hex, name, groups, wanted)
-            checkpoint.create(card)
-            return card, parallel
+            if checkpoint.create_first(card):
+                return card, parallel
+            # Another start was faster: then this one is the second.
+            return self._card(checkpoint, name, operators, instances)
         where = checkpoint.directory.uri
         if card.job != name:
             raise ForeignCheckpoint(
@@ -360,6 +390,12 @@ class Ferry:
         )
         # Written with the first epoch: a start that fails before that leaves all as it was for the earlier declaration.
         return dataclasses.replace(card, tables=tables), parallel
+
+
+def _mend(checkpoint: Checkpoint, latest: Manifest | None) -> None:
+    if mended := mend_spark_log(checkpoint, latest):
+        where = checkpoint.directory.uri
+        log.warning("Spark's log in %s was not whole and was mended: %s", where, "; ".join(mended))
 
 
 def _whole(value: object) -> bool:

@@ -19,7 +19,7 @@ import xxhash
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-FILE = "_file"
+FILE = "_ferryman_file"
 
 _CLASS = re.compile(r'"class":"[\w.$]*?(\w+)\$?"')
 # What a plan must not have in it if a row is to know its file at the end: what does not take and give row by row.
@@ -45,7 +45,7 @@ def with_file(frame: DataFrame) -> DataFrame:
 
 
 def hashes(paths: Sequence[str]) -> tuple[int, ...]:
-    """Hash the names of files as `file_of_row` does."""
+    """Hash the names of files as `with_file` does."""
     found = (xxhash.xxh64_intdigest(path.encode(), seed=42) for path in paths)
     return tuple(one - (1 << 64) if one >= 1 << 63 else one for one in found)
 

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -69,7 +69,6 @@ class Job(Changing, QueryNames):
         home_base: str | None,
         idle_s: float | None,
         trigger: dict[str, Any],
-        dropped_sinks: Collection[str] = (),
     ) -> None:
         self.name = name
         self._spark = spark
@@ -96,7 +95,7 @@ class Job(Changing, QueryNames):
         runner.changes.wake = self._nudge.set
         self._reading = ReadAsBegun(spark, runner.term.redo, runner.term.reading)
         try:
-            self._query = self._begin(trigger, dropped_sinks)
+            self._query = self._begin(trigger)
         except BaseException:
             self._reading.end()
             raise
@@ -109,12 +108,13 @@ class Job(Changing, QueryNames):
 
     # -- starting --------------------------------------------------------------------------------
 
-    def _begin(self, trigger: dict[str, Any], dropped_sinks: Collection[str]) -> StreamingQuery:
-        self._runner.outputs.begin(dropped_sinks)
-        intent = self._runner.checkpoint.intent()
-        if intent is not None and intent.silent and intent.epoch == self._runner.next:
+    def _begin(self, trigger: dict[str, Any]) -> StreamingQuery:
+        self._runner.outputs.begin()
+        begun = self._runner.begun
+        if begun is not None and begun.silent:
             # A silent epoch was under way when the driver died: it comes first, just as it was begun.
-            self._silent_epoch(intent.time_ms)
+            self._silent_epoch(begun.time_ms)
+            self._reading.end()
         spark_side = f"{self._runner.checkpoint.directory.spark_uri}/spark"
         # No silent epoch may come before a micro-batch that Spark will begin by doing again.
         self._pending = pending_batch(self._runner.checkpoint) is not None
@@ -175,7 +175,7 @@ class Job(Changing, QueryNames):
                 continue
             try:
                 now = self._runner.clock.read()
-                self._runner.checkpoint.intend(self._runner.next, now)
+                self._runner.intend(now)
                 self._silent_epoch(now)
             except Exception as error:
                 self._failure = self._failure or as_ferryman(error, self.name)
@@ -211,7 +211,7 @@ class Job(Changing, QueryNames):
                 return
             try:
                 now = self._runner.clock.read()
-                self._runner.checkpoint.intend(self._runner.next, now)
+                self._runner.intend(now)
                 self._silent_epoch(now)
             except Exception as error:
                 self._failure = self._failure or as_ferryman(error, self.name)
@@ -361,7 +361,7 @@ class Job(Changing, QueryNames):
     def _superseded(self, error: BaseException) -> Superseded | None:
         """Tell whether a newer run has taken over: Spark may notice it first, as two write one log."""
         try:
-            check_term(self._runner.checkpoint, self._runner.term.number)
+            check_term(self._runner.checkpoint, self._runner.term)
         except Superseded as taken:
             taken.__cause__ = error
             return taken

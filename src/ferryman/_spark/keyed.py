@@ -23,6 +23,7 @@ from ferryman._operator.stateful import StatefulRunner
 from ferryman._operator.states import PerInstance
 from ferryman._operator.windows import Window
 from ferryman._spark.broadcast import Broadcast
+from ferryman._spark.file_order import FILE
 from ferryman._spark.schema import declared_struct, to_arrow, to_spark
 from ferryman._spark.stream import Operated, Parted, Stream
 from ferryman._spark.task import ROUTING_COLUMNS, OperatorSpec, TimeSpec
@@ -62,7 +63,19 @@ class KeyedStream:
                 if twice
                 else f"key_by got a column twice: {', '.join(columns)}. Name each once."
             )
-        reserved = (*ROUTING_COLUMNS, DELETED, SIDE, DUE_TIME, DUE_WHAT, POSITION, EXPIRES, GROUP, "_value", "_timers")
+        reserved = (
+            *ROUTING_COLUMNS,
+            FILE,
+            DELETED,
+            SIDE,
+            DUE_TIME,
+            DUE_WHAT,
+            POSITION,
+            EXPIRES,
+            GROUP,
+            "_value",
+            "_timers",
+        )
         taken = [name for name in have if name in reserved]
         if taken:
             raise InvalidConfiguration(

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.term import check_term
-from ferryman._model.errors import FerrymanError, InvalidConfiguration, SinkMissing
+from ferryman._log.term import Term, check_term
+from ferryman._model.errors import FerrymanError, InvalidConfiguration, MissingDelta, SinkMissing
 from ferryman._model.records import Manifest
 from ferryman._spark.sinks import SinkStart
 from ferryman._spark.stream import Output
+from ferryman._testing.faults import reach
 
 
 class Outputs:
@@ -29,11 +31,11 @@ class Outputs:
     latest
         The newest manifest.
     term
-        The run's number.
+        The run's own.
     """
 
     def __init__(
-        self, outputs: Sequence[Output], checkpoint: Checkpoint, latest: Manifest | None, *, term: int, fsync: bool
+        self, outputs: Sequence[Output], checkpoint: Checkpoint, latest: Manifest | None, *, term: Term, fsync: bool
     ) -> None:
         self._outputs = outputs
         self._labels = labels(outputs)
@@ -46,26 +48,30 @@ class Outputs:
     def __iter__(self) -> Iterator[Output]:
         return iter(self._outputs)
 
-    def begin(self, dropped: Collection[str] = ()) -> None:
+    def begin(self) -> None:
         """Tell the sinks where the job stands, and again of its newest epoch: that may not have reached them."""
+        reach("start")
         epoch, written = (self._latest.epoch, self._latest.sinks) if self._latest else (0, {})
-        lost = [label for label, one in written.items() if one.get("told") and label not in {*self._labels, *dropped}]
-        if lost and self._checkpoint.told() != epoch:
-            where = written[lost[0]].get("path", "")
-            raise SinkMissing(
-                f"epoch {epoch} is committed, and the sink {lost[0]!r} ({where}) was not told of it before the job "
-                "ended; but this start has no such output, so those rows would never be seen. Start the job once with "
-                f"that sink; or pass dropped_sinks=[{lost[0]!r}] if its rows are not wanted any more."
-            )
         for label, output in zip(self._labels, self._outputs, strict=True):
             known = written.get(label, {})
-            output.sink.begin(SinkStart(epoch, self._term, self._fsync, known.get("written", {})))
+            look = partial(self._written_in, label)
+            output.sink.begin(SinkStart(epoch, self._term.number, self._fsync, known.get("written", {}), look))
         if self._latest is not None:
             self.tell(self._latest)
 
+    def _written_in(self, label: str, epoch: int) -> Mapping[str, Any] | None:
+        try:
+            written = self._checkpoint.manifest(epoch).sinks.get(label, {}).get("written")
+        except MissingDelta:
+            return None
+        return written or None
+
     def write(self, frames: Sequence[DataFrame], epoch: int, *, silent: bool) -> dict[str, Any]:
         """Have the sinks write an epoch; give what its manifest keeps of that."""
-        return {
+        before = self._latest.sinks if self._latest else {}
+        # A function that is left out for a while goes on counting where it was.
+        absent = {label: one for label, one in before.items() if not one.get("told") and label not in self._labels}
+        return absent | {
             label: self._write(label, output, frame, epoch, silent=silent)
             for label, output, frame in zip(self._labels, self._outputs, frames, strict=True)
         }
@@ -95,8 +101,13 @@ class Outputs:
                 self._checkpoint.tell(self._told)
 
 
-def claim(outputs: Sequence[Output], job_id: str) -> int:
-    """Have the sinks learn whose rows come; give the greatest term that any of them knows."""
+def claim(
+    outputs: Sequence[Output], checkpoint: Checkpoint, job_id: str, latest: Manifest | None, dropped: Collection[str]
+) -> int:
+    """Have the sinks learn whose rows come; give the greatest term that any of them knows.
+
+    Refuses a start without a sink that still has to be told of the newest epoch, unless it is `dropped`.
+    """
     above = max(output.sink.claim(job_id) for output in outputs)
     places = Counter(output.sink.label for output in outputs if output.sink.told)
     for output in outputs:
@@ -105,6 +116,16 @@ def claim(outputs: Sequence[Output], job_id: str) -> int:
                 f"two outputs go to one place ({getattr(output.sink, 'path', output.sink.label)}). Give each a "
                 "directory of its own."
             )
+    epoch, written = (latest.epoch, latest.sinks) if latest else (0, {})
+    here = {*labels(outputs), *dropped}
+    lost = [label for label, one in written.items() if one.get("told") and label not in here]
+    if lost and checkpoint.told() != epoch:
+        where = written[lost[0]].get("path", "")
+        raise SinkMissing(
+            f"epoch {epoch} is committed, and the sink {lost[0]!r} ({where}) was not told of it before the job ended; "
+            "but this start has no such output, so those rows would never be seen. Start the job once with that sink; "
+            f"or pass dropped_sinks=[{lost[0]!r}] if its rows are not wanted any more."
+        )
     return above
 
 

@@ -18,6 +18,7 @@ import re
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 OWNER = "_ferryman/owner.json"
 ATTEMPTS = "_ferryman/attempts"
 
-_LIST = re.compile(r"([0-9]{12,})-([0-9]{6,})\.json")
-_ATTEMPT = re.compile(r"([0-9]{12,})-([0-9]{6,})-[0-9a-f]{8}")
+_LIST = re.compile(r"([0-9]{12,15})-([0-9]{6,12})\.json")
+_ATTEMPT = re.compile(r"([0-9]{12,15})-([0-9]{6,12})-[0-9a-f]{8}")
 
 
 class ParquetSink:
@@ -49,16 +50,25 @@ class ParquetSink:
         self.label = "parquet"
         self._directory = directory(self.path)
         self._term = 0
-        self._stale: list[str] = []
+        self._listed = False
+        self._left: list[str] = []
 
     def claim(self, job_id: str) -> int:
         """Refuse the output of another checkpoint; learn the sink's own identity."""
         mine = json.dumps({"job": job_id, "sink": uuid.uuid4().hex}).encode()
-        if not self._directory.write_new(OWNER, mine) and not self._directory.read(OWNER).size and not self._used():
+        if not self._directory.exists(OWNER):
+            self._directory.write_new(OWNER, mine)
+        owner = self._owner()
+        if owner is None and not self._used():
             # A power cut left the name and not the bytes, before anything was written.
             self._directory.write(OWNER, mine)
-        owner = self._owner()
-        if owner.get("job") != job_id:
+            owner = self._owner()
+        if owner is None:
+            raise ForeignCheckpoint(
+                f"{OWNER} in {self.path} is damaged, so nobody can tell whose rows these are. Restore the file, or "
+                "write to another directory."
+            )
+        if owner["job"] != job_id:
             raise ForeignCheckpoint(
                 f"{self.path} holds the output of a job with another checkpoint; its epochs would be mixed with those "
                 "of this job. Write to another directory, or remove that one."
@@ -69,33 +79,46 @@ class ParquetSink:
     def _used(self) -> bool:
         return bool(_lists(self._directory) or self._directory.list(ATTEMPTS))
 
-    def _owner(self) -> dict[str, str]:
+    def _owner(self) -> dict[str, str] | None:
         try:
             owner = json.loads(self._directory.read(OWNER).to_pybytes())
             return {name: str(owner[name]) for name in ("job", "sink")}
-        except (ValueError, KeyError, TypeError) as error:
-            raise ForeignCheckpoint(
-                f"{OWNER} in {self.path} is damaged, so nobody can tell whose rows these are. Restore the file, or "
-                "write to another directory."
-            ) from error
+        except (ValueError, KeyError, TypeError):
+            return None
 
     def begin(self, start: SinkStart) -> None:
-        """Take back epochs that a restored checkpoint no longer has: the files go where they came from."""
+        """Take back epochs that a restored checkpoint no longer has, and show again those that it has again."""
         self._directory = directory(self.path, fsync=start.fsync)
         self._directory.keep(["_ferryman", ATTEMPTS])
         self._directory.sync([OWNER])
         self._term = start.term
-        for (epoch, term), name in _lists(self._directory).items():
-            if epoch > start.epoch:
-                if term > start.term:
-                    raise Superseded(
-                        f"{self.path} has rows of epoch {epoch} by run {term} of this job, and this is run "
-                        f"{start.term}: a newer one has taken over. Start a job once only."
-                    )
-                written = _read_list(self._directory, name)
-                self._directory.move({there: here for here, there in _moves(written).items()})
-                self._directory.delete([name])
-        self._stale = [name for name in self._directory.list(ATTEMPTS) if _ATTEMPT.fullmatch(name)]
+        lists = _lists(self._directory)
+        later = {epoch_term: name for epoch_term, name in lists.items() if epoch_term[0] > start.epoch}
+        # A list is written after its manifest. So where there is one now, this start has looked at the checkpoint
+        # before that; it must not touch anything, and neither if a newer run was here.
+        for epoch, term in later:
+            if term > start.term or start.written_in(epoch) is not None:
+                raise Superseded(
+                    f"{self.path} has rows of epoch {epoch} by run {term} of this job, and this start, run "
+                    f"{start.term}, had looked at the checkpoint before that was committed. Start the job again, once."
+                )
+        for name in later.values():
+            written = _read_list(self._directory, name)
+            self._directory.move({there: here for here, there in _moves(written).items()})
+            self._directory.delete([name])
+        self._listed = len(lists) > len(later)
+        for attempt in self._attempts():
+            epoch = _epoch(attempt)
+            known = start.written_in(epoch) if epoch <= start.epoch else None
+            if known is not None and known["attempt"] == attempt:
+                # It was taken back by a start on an older backup.
+                self.commit(epoch, dict(known))
+            elif known is not None:
+                self._directory.remove(f"{ATTEMPTS}/{attempt}")
+        self._left = self._attempts()
+
+    def _attempts(self) -> list[str]:
+        return [name for name in self._directory.list(ATTEMPTS) if _ATTEMPT.fullmatch(name)]
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Write the epoch's files into a folder of this attempt's own."""
@@ -103,13 +126,20 @@ class ParquetSink:
         folder = f"{ATTEMPTS}/{attempt}"
         rows.write.parquet(f"{self._directory.spark_uri}/{folder}")
         files = [name for name in self._directory.list(folder) if name.endswith(".parquet")]
+        if len(files) == 1 and self._listed and not self._rows(f"{folder}/{files[0]}"):
+            # Spark writes a file of no rows for their columns, which others have told before.
+            files = []
         self._directory.sync(f"{folder}/{name}" for name in files)
-        return {"attempt": attempt, "files": files, "schema": rows.schema.json(), "path": self._directory.uri}
+        schema, path = rows.schema.json(), self._directory.spark_uri
+        return {"attempt": attempt, "files": files, "schema": schema, "path": path}
+
+    def _rows(self, name: str) -> int:
+        with self._directory.open(name) as file:
+            return int(pq.read_metadata(file).num_rows)
 
     def commit(self, epoch: int, written: dict[str, Any]) -> None:
         """Move the attempt's files to where readers look, and list them."""
         attempt = str(written["attempt"])
-        listed = f"_ferryman/{attempt.rpartition('-')[0]}.json"
         try:
             self._directory.move(_moves(written))
         except FileNotFoundError as error:
@@ -117,17 +147,24 @@ class ParquetSink:
                 f"{self.path}: files of epoch {epoch}, which is committed, are gone ({error}). Restore the directory, "
                 "or the checkpoint and this directory, from one backup."
             ) from error
-        self._directory.write(listed, json.dumps(written).encode())
+        # Before the list: as long as there is none, nobody takes the files back to where this is deleted.
         self._directory.remove(f"{ATTEMPTS}/{attempt}")
-        # What was begun for an epoch that is committed now can never be.
-        for stale in self._stale:
-            if stale != attempt and int(stale.partition("-")[0]) <= epoch:
-                self._directory.remove(f"{ATTEMPTS}/{stale}")
-        self._stale = [stale for stale in self._stale if int(stale.partition("-")[0]) > epoch]
+        if written["files"]:
+            self._directory.write(f"_ferryman/{attempt.rpartition('-')[0]}.json", json.dumps(written).encode())
+            self._listed = True
+        # What else was begun for the epoch can never be committed now.
+        for other in [one for one in self._left if _epoch(one) == epoch]:
+            self._left.remove(other)
+            if other != attempt:
+                self._directory.remove(f"{ATTEMPTS}/{other}")
 
     def read(self, spark: SparkSession) -> DataFrame:
         """Read the rows of all committed epochs as a DataFrame."""
         return read_parquet(spark, self.path)
+
+
+def _epoch(attempt: str) -> int:
+    return int(attempt.partition("-")[0])
 
 
 def _moves(written: dict[str, Any]) -> dict[str, str]:

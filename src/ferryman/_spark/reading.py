@@ -6,13 +6,17 @@ done again must give the same rows on any machine, so it is cut as it was when i
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman._log.term import Redo
+from ferryman._model.errors import PlanUnderWay
 
 PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 SETTINGS = (
@@ -24,17 +28,26 @@ SETTINGS = (
 )
 
 
-# A source of files goes by the settings of its session, and a session has one of each. So there is one at a time that
-# reads by others than the session's own, which are kept here meanwhile.
-_turn = threading.Lock()
-_own: dict[str, str | None] = {}
+# A source of files goes by the settings of its session, and a session has one of each. So in each session there is one
+# job at a time that reads by others than the session's own, which are kept here meanwhile.
+_PATIENCE_S = 120.0
+_own: dict[str, dict[str, str | None]] = {}
+_changed = threading.Condition()
 
 
 def reading_of(spark: SparkSession) -> dict[str, str]:
     """Give the settings by which a session reads; the number of cores stands for what is left to it."""
-    found = dict(_own) or {name: spark.conf.get(name, None) for name in SETTINGS}
+    found = dict(_own.get(_session(spark)) or _settings(spark))
     found[PARALLELISM] = found[PARALLELISM] or str(spark.sparkContext.defaultParallelism)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _session(spark: SparkSession) -> str:
+    return str(spark._jsparkSession.sessionUUID())
+
+
+def _settings(spark: SparkSession) -> dict[str, str | None]:
+    return {name: spark.conf.get(name, None) for name in SETTINGS}
 
 
 def _read_by(conf: Any, reading: Mapping[str, str | None]) -> None:
@@ -57,10 +70,22 @@ class ReadAsBegun:
         self._conf = spark.conf
         self._redo = redo
         self._reading = reading
-        if redo is not None:
-            _turn.acquire()
-            _own.update({name: spark.conf.get(name, None) for name in SETTINGS})
+        if redo is None:
+            return
+        self._session = _session(spark)
+        with _changed:
+            if not _changed.wait_for(lambda: self._session not in _own, _PATIENCE_S):
+                raise PlanUnderWay(
+                    "another job of this session is still redoing the epoch that an earlier run of it left behind, and "
+                    "until then the session reads as that run did. Start this job again when that epoch is committed, "
+                    "or in a session of its own (spark.newSession())."
+                )
+            _own[self._session] = _settings(spark)
+        try:
             _read_by(spark.conf, redo.reading)
+        except BaseException:
+            self.end()
+            raise
 
     def done(self, epoch: int, frame: DataFrame) -> None:
         """Learn which epoch is committed: from the one that was left on, read as this run does."""
@@ -69,9 +94,13 @@ class ReadAsBegun:
             _read_by(frame.sparkSession.conf, self._reading)
 
     def end(self) -> None:
-        """Give the session its own settings again."""
-        if self._redo is not None:
+        """Give the session its own settings again; it may be said more than once."""
+        with _changed:
+            if self._redo is None:
+                return
             self._redo = None
-            _read_by(self._conf, _own)
-            _own.clear()
-            _turn.release()
+            own = _own.pop(self._session)
+            _changed.notify_all()
+            with contextlib.suppress(Py4JError, PySparkException):
+                # A session that is gone reads nothing any more.
+                _read_by(self._conf, own)

@@ -34,12 +34,16 @@ class SinkStart:
         Whether what is written has to survive a power cut.
     written
         What this sink returned from `write` in the last committed epoch; empty if it was not there.
+    written_in
+        Gives what it returned in any epoch, as the checkpoint says now: None where that epoch is not committed, is
+        forgotten, or was without this sink.
     """
 
     epoch: int
     term: int
     fsync: bool = False
     written: Mapping[str, Any] = field(default_factory=dict)
+    written_in: Callable[[int], Mapping[str, Any] | None] = lambda epoch: None
 
 
 class Sink(Protocol):
@@ -163,9 +167,9 @@ class FunctionSink(_Simple):
     """
 
     whole = False
-    label = "foreach"
 
-    def __init__(self, function: Callable[[DataFrame, int], object]) -> None:
+    def __init__(self, function: Callable[[DataFrame, int], object], name: str = "") -> None:
+        self.label = f"foreach:{name}" if name else "foreach"
         self._function = function
         self._next = 0
 
@@ -189,9 +193,12 @@ def parquet(path: str | os.PathLike[str]) -> ParquetSink:
     return ParquetSink(path)
 
 
-def foreach(function: Callable[[DataFrame, int], object]) -> FunctionSink:
-    """Call a function with each epoch's rows and a number that counts from 0; it must be idempotent by the number."""
-    return FunctionSink(function)
+def foreach(function: Callable[[DataFrame, int], object], name: str = "") -> FunctionSink:
+    """Call a function with each epoch's rows and a number that counts from 0; it must be idempotent by the number.
+
+    Where a job has several functions, give each a name: its numbers are kept by it, and else by their order.
+    """
+    return FunctionSink(function, name)
 
 
 def memory() -> MemorySink:
