@@ -37,7 +37,7 @@ from ferryman._model.spark_log import SparkLog
 from ferryman._model.watermarks import Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
-from ferryman._spark.batches import BYTES, BatchLimits, bytes_of
+from ferryman._spark.batches import BatchLimits, most_bytes
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
 from ferryman._spark.file_order import hashes
@@ -107,8 +107,9 @@ class EpochRunner:
         self._spark_log = SparkLogKeeper(checkpoint, sync=fsync)
         # What the session of Spark's batches has of what an epoch needs.
         self._prepared: dict[str, str] = {}
-        limit = bytes_of(planner.spark.conf.get(BYTES, None))
-        self._limits = BatchLimits(limit, [node.stream.spec.input for node in planner.nodes.values()])
+        self._limits = BatchLimits(
+            most_bytes(planner.spark), [node.stream.spec.input for node in planner.nodes.values()]
+        )
         self._held: frozenset[int] = frozenset()
         self._intent = checkpoint.intent()
         self.run_id = term.run
