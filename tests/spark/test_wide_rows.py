@@ -9,7 +9,7 @@ import sys
 import pyarrow as pa
 import wide
 
-from ferryman._spark.batches import BYTES, MOST_ROWS, BatchLimits
+from ferryman._spark.batches import BYTES, MOST_ROWS, BatchLimits, most_bytes
 
 NARROW, UNLIMITED = 100, str((1 << 31) - 1)
 TEXT = pa.schema([("key", pa.string()), ("n", pa.int64())])
@@ -36,6 +36,17 @@ def test_the_limit_is_left_out_once_rows_are_known_to_be_narrow():
     assert limits.conf()[BYTES] == UNLIMITED
     limits.note([{"width": NARROW}, {"width": (64 << 20) // MOST_ROWS}])
     assert limits.conf()[BYTES] == str(64 << 20), "one operator's rows are wide"
+
+
+def test_the_sessions_limit_counts_and_without_one_that_of_spark(spark):
+    own = most_bytes(spark)
+    assert 1 << 20 <= own <= 256 << 20
+    spark.conf.set(BYTES, "5m")
+    try:
+        assert most_bytes(spark) == 5 << 20
+    finally:
+        spark.conf.unset(BYTES)
+    assert most_bytes(spark) == own
 
 
 def test_columns_of_a_fixed_width_need_no_limit_in_bytes():

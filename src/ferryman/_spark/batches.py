@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -37,6 +39,15 @@ def bytes_of(text: str | None) -> int:
         return _MOST_BYTES
     scale = 1 << (10 * " kmgt".index(found[2] or " "))
     return min(max(1, int(found[1]) * scale), _MOST_BYTES)
+
+
+def most_bytes(spark: SparkSession) -> int:
+    """Give the limit of a session: what the user has set, else what Spark goes by itself."""
+    try:
+        return bytes_of(spark.conf.get(BYTES))
+    except PySparkException:
+        # This Spark knows no such limit.
+        return _MOST_BYTES
 
 
 def width(rows: pa.Table) -> int:

@@ -38,7 +38,7 @@ from ferryman._model.spark_log import SparkLog
 from ferryman._model.watermarks import Watermarks
 from ferryman._routing.planning import rescaled
 from ferryman._routing.sites import Site
-from ferryman._spark.batches import BYTES, BatchLimits, bytes_of
+from ferryman._spark.batches import BatchLimits, most_bytes
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.clock import Clock, system_ms
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
@@ -92,8 +92,9 @@ class EpochRunner:
         self._spark_log = SparkLogKeeper(checkpoint, sync=fsync)
         # What the session of Spark's batches has of what an epoch needs.
         self._prepared: dict[str, str] = {}
-        limit = bytes_of(planner.spark.conf.get(BYTES, None))
-        self._limits = BatchLimits(limit, [node.stream.spec.input for node in planner.nodes.values()])
+        self._limits = BatchLimits(
+            most_bytes(planner.spark), [node.stream.spec.input for node in planner.nodes.values()]
+        )
         self._held: frozenset[int] = frozenset()
         intent = checkpoint.intent()
         # What no batch tells of the epoch that has to be done again, if it was written down.
