@@ -128,4 +128,8 @@ def _scratch(chosen: Path | None) -> Iterator[Path]:
     memory = Path("/dev/shm")
     where = chosen or (memory if memory.is_dir() and os.access(memory, os.W_OK) else None)
     with tempfile.TemporaryDirectory(prefix="ferryman-histories-", dir=where) as place:
-        yield Path(place)
+        before, tempfile.tempdir = tempfile.tempdir, place
+        try:
+            yield Path(place)
+        finally:
+            tempfile.tempdir = before

@@ -29,6 +29,7 @@ from ferryman._log.disk import use_disk
 from ferryman._log.mend import mend_spark_log
 from ferryman._log.retention import prune
 from ferryman._log.spark_log import SparkLogKeeper, values_of
+from ferryman._log.timeline import Timeline
 from ferryman._model.errors import CheckpointInUse, CheckpointUnwritable, CorruptCheckpoint, FerrymanError
 from ferryman._model.records import Manifest, SparkLog
 from ferryman._testing.forgetful import ForgetfulDisk
@@ -341,7 +342,10 @@ class History:
             raise Broken(f"epoch {epoch}: the state is {found} and should be {dict(numbers)}")
         if sorted(sink.rows()) != sorted(expected):
             raise Broken(f"epoch {epoch}: the sink has {sorted(sink.rows())} and should have {sorted(expected)}")
-        for one in run.checkpoint.epochs() if all_epochs else ():
+        timeline = Timeline.read(run.checkpoint, run.checkpoint.card()) if all_epochs else Timeline()
+        if timeline.faults:
+            raise Broken(f"{timeline.faults[0][0]} {timeline.faults[0][1]}")
+        for one in timeline.kept:
             upto = run.checkpoint.manifest(one).offsets
             there = sum(row["n"] for row in run.state(epoch=one))
             if there != (upto[0] if upto else 0):

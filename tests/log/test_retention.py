@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +14,14 @@ from pathlib import Path
 import pytest
 from written_log import WrittenLog, files_of, local_log
 
+from ferryman._log.checkpoint import Checkpoint
+from ferryman._log.directory import LocalDirectory
 from ferryman._log.retention import prune
 from ferryman._log.snapshot import write_snapshot
 from ferryman._log.verify import verify
+from ferryman._testing.forgetful import ForgetfulDisk
+from ferryman._testing.power import power_cut
+from ferryman._testing.troubled import Death, TroubledDisk
 
 
 def long_log(path: Path, *, snapshots: tuple[int, ...] = (3, 6, 9)) -> WrittenLog:
@@ -117,6 +125,31 @@ def test_a_kill_in_the_middle_loses_nothing_and_the_next_run_finishes(tmp_path: 
     assert set(range(7, 11)) <= set(report.rebuildable)
     prune(log.checkpoint, 7)
     assert verify(log.checkpoint).orphans == 0
+
+
+def test_a_power_cut_in_the_middle_is_no_fault_and_the_next_run_finishes(tmp_path: Path) -> None:
+    log = local_log(tmp_path / "log")
+    for number in range(1, 6):
+        log.commit({"Counts": {"a": number}})
+    write_snapshot(log.checkpoint, 4)
+    # At the fourth call the first manifest is gone.
+    for call, seed in [*itertools.product(range(4, 9), range(12)), *((call, call) for call in range(9, 21))]:
+        root, journal = tmp_path / f"{call}-{seed}" / "disk", tmp_path / f"{call}-{seed}" / "journal"
+        shutil.copytree(tmp_path / "log", root / "log")
+        inner = ForgetfulDisk(root, journal)
+        disk = TroubledDisk(inner, die_at=call)
+        with contextlib.suppress(Death):
+            prune(Checkpoint(LocalDirectory(root / "log", fsync=True, disk=disk)), 4)
+        inner.close()
+        power_cut(root, journal, seed)
+
+        left = Checkpoint(LocalDirectory(root / "log"))
+        report = verify(left)
+        assert report.faults == (), f"at call {call}, seed {seed}"
+        assert {4, 5} <= set(report.rebuildable)
+        prune(left, 4)
+        assert left.epochs() == [4, 5]
+    assert not disk.dead, "it has more calls than were tried"
 
 
 @pytest.mark.parametrize("gone", range(1, 6))
