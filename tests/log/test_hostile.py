@@ -216,6 +216,24 @@ def test_a_small_file_does_not_decode_to_a_large_state(root: Path, checkpoint: C
         rebuild(checkpoint, "Columnar", hostile.LAST)
 
 
+def test_a_long_word_that_many_rows_share_does_not_become_a_large_state(root: Path, checkpoint: Checkpoint) -> None:
+    name = hostile.body(root, LIST)["tables"]["Notes"][0]["file"]
+    rows = pq.read_table(root / name).slice(0, 1).take(pa.array(np.zeros(3000, np.int64)))
+    at = rows.column_names.index("note")
+    word = pa.array(["y" * 100_000]).take(pa.array(np.zeros(rows.num_rows, np.int64)))
+    sink = pa.BufferOutputStream()
+    many = rows.set_column(at, "note", word).replace_schema_metadata({b"ferryman.groups": b"[0]"})
+    pq.write_table(many, sink, compression="zstd")
+    data = sink.getvalue().to_pybytes()
+    # Its footer speaks of one word, and it is right.
+    assert pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).total_byte_size < 1 << 20
+    hostile.replace(root, name, data, rows=rows.num_rows)
+
+    with pytest.raises(CorruptCheckpoint, match="decodes to more than"):
+        rebuild(checkpoint, "Notes", hostile.LAST)
+    assert "decodes to more than" in faults(checkpoint)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ferryman._log.checkpoint import Checkpoint, evolution_of, schemas_of
 from ferryman._log.fold import keys_of
-from ferryman._log.sound import GROUPS_KEY, Unsound, fitted, parquet_of, part_of, rows_of
+from ferryman._log.sound import GROUPS_KEY, Unsound, fitted, parquet_of, parts_of, rows_of
 from ferryman._model.errors import FerrymanError, MissingDelta
 from ferryman._model.records import DeltaRef, RoutingTable, SnapshotFile, TableCard
 from ferryman._model.shape import MOST_GROUPS
@@ -92,7 +92,7 @@ def examine_snapshot_file(checkpoint: Checkpoint, one: SnapshotFile, columns: Co
     try:
         data = _sound_bytes(checkpoint, one)
         file, held = parquet_of(data, one.bytes, MOST_GROUPS if columns is None else columns.groups)
-        parts = [part_of(file, [number]) for number in range(file.num_row_groups)]
+        parts = parts_of(file, range(file.num_row_groups), one.bytes, one.decoded)
         rows = pa.concat_tables(parts) if parts else file.schema_arrow.empty_table()
         _expect_rows(rows, one.rows)
         if columns is None:

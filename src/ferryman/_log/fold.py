@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ferryman._log.checkpoint import Checkpoint, chain, evolution_of, schemas_of
-from ferryman._log.sound import fitted, parquet_of, part_of
+from ferryman._log.sound import fitted, parquet_of, parts_of
 from ferryman._model.errors import MissingDelta, UnknownOption
 from ferryman._model.records import JobCard, Snapshot, SnapshotFile, TableCard
 from ferryman._state.evolve import Evolution
@@ -82,7 +82,9 @@ def read_snapshot_file(checkpoint: Checkpoint, one: SnapshotFile, groups: Groups
     with checkpoint.sound(one.file):
         file, held = parquet_of(data, one.bytes, total)
         wanted = range(len(held)) if groups is None else np.flatnonzero(np.isin(held, groups)).tolist()
-        return part_of(file, wanted).replace_schema_metadata(None)
+        parts = parts_of(file, wanted, one.bytes, one.decoded)
+    rows = pa.concat_tables(parts) if parts else file.schema_arrow.empty_table()
+    return rows.replace_schema_metadata(None)
 
 
 def read_snapshot(

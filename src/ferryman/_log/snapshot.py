@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ferryman._log.checkpoint import Checkpoint, checksum, evolution_of, schemas_of
 from ferryman._log.fold import fold, of_groups, read_chain, read_snapshot_file
-from ferryman._log.sound import GROUPS_KEY, fitted
+from ferryman._log.sound import GROUPS_KEY, fitted, may_become
 from ferryman._model.records import JobCard, Snapshot, SnapshotFile
 from ferryman._state.store.contract import HASH, part_schema
 from ferryman._testing.faults import reach
@@ -37,15 +38,23 @@ def _write_file(checkpoint: Checkpoint, epoch: int, table: str, rows: pa.Table, 
         for start in range(first, end, ROW_GROUP_ROWS)
     ]
     schema = rows.schema.with_metadata({GROUPS_KEY: json.dumps([group for group, _, _ in cuts]).encode()})
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, compression="zstd", compression_level=1) as writer:
-        for _, start, end in cuts:
-            writer.write_table(rows.slice(start, end - start).replace_schema_metadata(schema.metadata))
-    data = sink.getvalue()
+    parts = [rows.slice(start, end - start).replace_schema_metadata(schema.metadata) for _, start, end in cuts]
+    data = _parquet(parts, schema, compression="zstd", compression_level=1)
+    if rows.nbytes > may_become(data.size):
+        # One key group so large and so alike that no reader would trust the small file it makes.
+        data = _parquet(parts, schema, compression="none", use_dictionary=False)
     digest = checksum(data)
     name = f"snapshots/{epoch:012d}-{table}-{int(held[0]):05d}-{digest}.parquet"
     checkpoint.directory.write(name, data)
-    return SnapshotFile(name, int(held[0]), int(held[-1]), rows.num_rows, data.size, digest)
+    return SnapshotFile(name, int(held[0]), int(held[-1]), rows.num_rows, data.size, digest, rows.nbytes)
+
+
+def _parquet(parts: list[pa.Table], schema: pa.Schema, **how: Any) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, **how) as writer:
+        for part in parts:
+            writer.write_table(part)
+    return sink.getvalue()
 
 
 def _runs(rows: pa.Table, first: int, last: int, total: int) -> list[pa.Table]:

@@ -2,15 +2,15 @@
 
 A checksum tells that a file is the one that was named. It does not tell that who named it meant well: offsets that
 point out of a buffer would have the compiled loops read foreign memory, and some bytes can stand for any number of
-rows. So every array is validated, types are those that state can have, and nothing decodes to more than its file's
-size allows. What fails is `Unsound`; who knows the file's name makes it the error that says so.
+rows. So every array is validated, types are those that state can have, and nothing decodes to more than who named it
+says. What fails is `Unsound`; who knows the file's name makes it the error that says so.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,9 +25,13 @@ GROUPS_KEY = b"ferryman.groups"
 
 # Each row of a snapshot is of another key, which no compression takes away; other columns may become nothing.
 _ROWS_PER_BYTE = 64
-# What pages may decode to, for each byte of their file; and what they always may.
+# What a file may decode to, whoever wrote it; a larger one must have a byte for so many that it decodes to.
+_DECODED_MOST = 4 << 30
 _DECODED_PER_BYTE = 1024
-_DECODED_ALWAYS = 64 << 20
+# What is read has offsets and validity that what was written had not: for each batch, and where nothing was null.
+_DECODED_MORE = 64 << 20
+# Rows decoded before their bytes are counted: few, as each may be as long as the longest word of a dictionary.
+_BATCH_ROWS = 1024
 
 _MAGIC = b"ARROW1"
 
@@ -213,13 +217,17 @@ def parquet_of(data: pa.Buffer | pa.NativeFile, size: int, total: int) -> tuple[
         check_schema(file.schema_arrow)
         held = groups_in(file.metadata, total)
         parts = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        decoded = sum(max(0, part.total_byte_size) for part in parts)
         rows = sum(part.num_rows for part in parts)
         if rows != file.metadata.num_rows or any(part.num_rows < 0 for part in parts):
             raise ValueError("its row groups do not have the rows that it has")
-        if rows > _ROWS_PER_BYTE * size or decoded > _DECODED_PER_BYTE * size + _DECODED_ALWAYS:
-            raise ValueError(f"it would decode to {rows} rows, {decoded} bytes, out of {size} bytes")
+        if rows > _ROWS_PER_BYTE * size:
+            raise ValueError(f"it would decode to {rows} rows out of {size} bytes")
     return file, held
+
+
+def may_become(size: int) -> int:
+    """Give how many bytes a file of a snapshot may decode to at the most."""
+    return max(_DECODED_MOST, _DECODED_PER_BYTE * size)
 
 
 def groups_in(metadata: pq.FileMetaData, total: int) -> list[int]:
@@ -232,12 +240,35 @@ def groups_in(metadata: pq.FileMetaData, total: int) -> list[int]:
     return held
 
 
-def part_of(file: pq.ParquetFile, row_groups: Sequence[int]) -> pa.Table:
-    """Read some row groups of a snapshot's file, validated."""
+def parts_of(file: pq.ParquetFile, row_groups: Iterable[int], size: int, decoded: int | None) -> list[pa.Table]:
+    """Read some row groups of a snapshot's file, each by itself, validated.
+
+    Reading ends where it is more than the file may become. Sizes in the file itself do not tell: they are those of
+    encoded values, and whoever wrote it may have put anything there.
+
+    Parameters
+    ----------
+    size
+        The bytes of the file.
+    decoded
+        What it was made of, in bytes, as its list says; lists of earlier versions do not.
+    """
+    most = may_become(size)
+    if decoded is not None:
+        most = min(most, 2 * decoded + _DECODED_MORE)
+    parts, become = [], 0
     with reading("Parquet of a snapshot"):
-        rows = file.read_row_groups(list(row_groups), use_threads=False)
-        rows.validate(full=True)
-    return rows
+        for number in row_groups:
+            batches = []
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], use_threads=False):
+                become += batch.nbytes
+                if become > most:
+                    raise ValueError(f"it decodes to more than {most} bytes out of {size} bytes")
+                batch.validate(full=True)
+                _refuse_endless(pa.Table.from_batches([batch]), 8 * most)
+                batches.append(batch)
+            parts.append(pa.Table.from_batches(batches, file.schema_arrow))
+    return parts
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -437,7 +437,13 @@ class JobCard:
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """Name one Parquet file of a snapshot: the folded state of a run of key groups."""
+    """Name one Parquet file of a snapshot: the folded state of a run of key groups.
+
+    Attributes
+    ----------
+    decoded
+        The bytes of its rows in memory; None in lists of earlier versions.
+    """
 
     file: str
     first: int
@@ -445,6 +451,7 @@ class SnapshotFile:
     rows: int
     bytes: int
     checksum: str
+    decoded: int | None = None
 
     @classmethod
     def parse(cls, raw: Any) -> SnapshotFile:
@@ -456,6 +463,8 @@ class SnapshotFile:
         whole(one.rows, "rows")
         whole(one.bytes, "bytes")
         text(one.checksum, "checksum")
+        if one.decoded is not None:
+            whole(one.decoded, "decoded")
         return one
 
 
