@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import signal
 import subprocess
@@ -139,6 +140,17 @@ def test_deep_json_is_refused(root: Path, checkpoint: Checkpoint, name: str, dep
     hostile.rewrite(root, name, None, text=f'{{"epoch":{deep},"offsets":{deep}}}')
 
     assert f"{name} is truncated or altered" in faults(checkpoint)
+
+
+@pytest.mark.parametrize("epoch", ["Infinity", "NaN", "-1", "1.5", '"7"', "true", "1e400"])
+def test_a_note_of_what_sinks_know_that_names_no_epoch_is_refused(
+    root: Path, checkpoint: Checkpoint, epoch: str
+) -> None:
+    hostile.rewrite(root, "told.json", json.loads(f'{{"epoch":{epoch}}}'))
+
+    with pytest.raises(CorruptCheckpoint, match=r"told\.json"):
+        checkpoint.told()
+    assert "told.json is truncated or altered" in faults(checkpoint)
 
 
 def test_offsets_that_are_nested_deep_are_refused(root: Path, checkpoint: Checkpoint) -> None:
