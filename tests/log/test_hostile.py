@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import signal
 import subprocess
@@ -141,6 +142,17 @@ def test_deep_json_is_refused(root: Path, checkpoint: Checkpoint, name: str, dep
     assert f"{name} is truncated or altered" in faults(checkpoint)
 
 
+@pytest.mark.parametrize("epoch", ["Infinity", "NaN", "-1", "1.5", '"7"', "true", "1e400"])
+def test_a_note_of_what_sinks_know_that_names_no_epoch_is_refused(
+    root: Path, checkpoint: Checkpoint, epoch: str
+) -> None:
+    hostile.rewrite(root, "told.json", json.loads(f'{{"epoch":{epoch}}}'))
+
+    with pytest.raises(CorruptCheckpoint, match=r"told\.json"):
+        checkpoint.told()
+    assert "told.json is truncated or altered" in faults(checkpoint)
+
+
 def test_offsets_that_are_nested_deep_are_refused(root: Path, checkpoint: Checkpoint) -> None:
     raw = hostile.body(root, LAST)
     raw["offsets"] = [hostile.DEEP]
@@ -214,6 +226,24 @@ def test_a_small_file_does_not_decode_to_a_large_state(root: Path, checkpoint: C
 
     with pytest.raises(CorruptCheckpoint, match="would decode to"):
         rebuild(checkpoint, "Columnar", hostile.LAST)
+
+
+def test_a_long_word_that_many_rows_share_does_not_become_a_large_state(root: Path, checkpoint: Checkpoint) -> None:
+    name = hostile.body(root, LIST)["tables"]["Notes"][0]["file"]
+    rows = pq.read_table(root / name).slice(0, 1).take(pa.array(np.zeros(3000, np.int64)))
+    at = rows.column_names.index("note")
+    word = pa.array(["y" * 100_000]).take(pa.array(np.zeros(rows.num_rows, np.int64)))
+    sink = pa.BufferOutputStream()
+    many = rows.set_column(at, "note", word).replace_schema_metadata({b"ferryman.groups": b"[0]"})
+    pq.write_table(many, sink, compression="zstd")
+    data = sink.getvalue().to_pybytes()
+    # Its footer speaks of one word, and it is right.
+    assert pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).total_byte_size < 1 << 20
+    hostile.replace(root, name, data, rows=rows.num_rows)
+
+    with pytest.raises(CorruptCheckpoint, match="decodes to more than"):
+        rebuild(checkpoint, "Notes", hostile.LAST)
+    assert "decodes to more than" in faults(checkpoint)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from written_log import hash_of, local_log, state_of
 
 from ferryman._log import snapshot as snapshots
+from ferryman._log import sound
 from ferryman._log.checkpoint import Checkpoint, card_of
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild
@@ -85,6 +87,51 @@ def test_a_group_of_more_than_a_million_rows_loses_none(tmp_path: Path) -> None:
     write_snapshot(checkpoint, 1)
 
     assert rebuild(checkpoint, "Large", 1).num_rows == rows
+
+
+def of_zeros(tmp_path: Path, keys: int, width: int) -> Checkpoint:
+    """Commit state of many bytes that are all alike."""
+    key, state = KeySchema(pa.schema([("id", pa.int64())])), pa.schema([("frame", pa.binary())])
+    checkpoint = Checkpoint(LocalDirectory(tmp_path))
+    checkpoint.create(JobCard("0" * 32, "test", 1, {"Frames": card_of("Frames", key, state)}))
+    hashes = pa.array(np.random.default_rng(1).integers(-(1 << 63), 1 << 63, keys))
+    frames = pa.array([number.to_bytes(4, "big") + bytes(width) for number in range(keys)])
+    columns = [hashes, pa.repeat(False, keys), pa.array(range(keys), pa.int64()), frames]
+    ref = checkpoint.write_delta(1, "Frames", 0, pa.Table.from_arrays(columns, schema=delta_schema(key, state)))
+    checkpoint.commit(Manifest(1, 0, False, 0, RoutingTable.even(1, 1, 1), {}, {"Frames": (ref,)}))
+    return checkpoint
+
+
+def test_state_that_is_mostly_zeros_comes_back_from_its_small_file(tmp_path: Path) -> None:
+    checkpoint = of_zeros(tmp_path, keys=500, width=256 << 10)
+    (one,) = write_snapshot(checkpoint, 1).tables["Frames"]
+    assert 1000 * one.bytes < 500 * (256 << 10)
+
+    assert rebuild(checkpoint, "Frames", 1).num_rows == 500
+    assert verify(checkpoint).sound
+
+
+def test_a_list_of_an_earlier_version_says_not_what_a_file_was_made_of(tmp_path: Path) -> None:
+    checkpoint = of_zeros(tmp_path, keys=5, width=10)
+    written = write_snapshot(checkpoint, 1)
+    (one,) = written.tables["Frames"]
+    assert one.decoded is not None
+    checkpoint.publish_snapshot(replace(written, tables={"Frames": (replace(one, decoded=None),)}))
+
+    assert rebuild(checkpoint, "Frames", 1).num_rows == 5
+    assert verify(checkpoint).sound
+
+
+def test_state_too_large_for_its_small_file_to_be_trusted_makes_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sound, "_DECODED_MOST", 1 << 20)
+    monkeypatch.setattr(sound, "_DECODED_PER_BYTE", 4)
+    checkpoint = of_zeros(tmp_path, keys=20, width=256 << 10)
+    (one,) = write_snapshot(checkpoint, 1).tables["Frames"]
+
+    assert one.bytes > 20 * (256 << 10)
+    assert rebuild(checkpoint, "Frames", 1).num_rows == 20
 
 
 def test_a_large_state_is_cut_into_files_that_later_snapshots_keep_apart(

@@ -97,7 +97,7 @@ def test_an_even_table_is_written_as_one_run_per_instance() -> None:
 def test_a_card_and_a_snapshot_survive_json() -> None:
     card = JobCard("id", "job", 16, {"A": TableCard("A", (("k", "string"),), (("n", "int64"), ("s", "string")), "x")})
     file = SnapshotFile("snapshots/x.parquet", 0, 7, 10, 100, "abc")
-    snapshot = Snapshot(4, {"A": (file, dataclasses.replace(file, first=8, last=9, bytes=11)), "B": ()})
+    snapshot = Snapshot(4, {"A": (file, dataclasses.replace(file, first=8, last=9, bytes=11, decoded=40)), "B": ()})
 
     assert JobCard.parse(json.loads(json.dumps(asdict(card)))) == card
     assert Snapshot.parse(json.loads(json.dumps(asdict(snapshot)))) == snapshot

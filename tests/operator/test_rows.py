@@ -89,7 +89,7 @@ class Signed(Operator):
         self.zero = row.to
 
 
-@pytest.mark.parametrize("values", [(0.0, -0.0), (-0.0, 0.0), (1.0, -0.0, 0.0)])
+@pytest.mark.parametrize("values", [(0.0, -0.0), (-0.0, 0.0), (1.0, -0.0, 0.0), (None, -0.0, 0.0)])
 def test_a_zero_that_changes_its_sign_is_kept(values):
     with Harness(lambda stream: stream.key_by("key").process(Signed), "key string, to double") as harness:
         for value in values:
@@ -98,3 +98,23 @@ def test_a_zero_that_changes_its_sign_is_kept(values):
         ((kept,),) = [[row["zero"]] for row in harness.state()]
 
     assert math.copysign(1, kept) == math.copysign(1, values[-1])
+
+
+class Mixed(Operator):
+    name = Value(str, "")
+    n = Value(int, 0)
+    small = Value(pa.float32(), 0.0)
+    output = "key string"
+
+    def process(self, key, row):
+        self.name, self.n, self.small = row.name, row.n, row.small
+
+
+def test_only_what_changed_is_in_the_delta_whatever_the_types_around_it():
+    schema = "key string, name string, n long, small double"
+    with Harness(lambda stream: stream.key_by("key").process(Mixed), schema) as harness:
+        harness.epoch([("a", "x", 0, 0.0), ("b", "x", 0, 0.0), ("c", "x", 0, 1.5)])
+        harness.epoch([("a", "x", 0, 0.0), ("b", "x", 0, -0.0), ("c", "x", 0, 1.5)])
+        (refs,) = harness.checkpoint.manifest(2).tables.values()
+
+    assert sum(ref.rows for ref in refs) == 1

@@ -41,7 +41,7 @@ from ferryman._model.errors import (
     UnhashableKey,
 )
 from ferryman._model.records import FORMAT, DeltaRef, Intent, JobCard, Manifest, RoutingTable, Snapshot, TableCard
-from ferryman._model.shape import Misshapen, file_name
+from ferryman._model.shape import Misshapen, file_name, whole
 from ferryman._state.evolve import Evolution
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import DELETED, HASH
@@ -319,7 +319,7 @@ class Checkpoint:
     def told(self) -> int:
         """Give the epoch that every sink was known to know when the job last ended in order; 0 if none."""
         try:
-            return self.record(TOLD, lambda raw: int(raw["epoch"]))
+            return self.record(TOLD, lambda raw: whole(raw["epoch"], "epoch"))
         except FileNotFoundError:
             return 0
 
@@ -441,7 +441,7 @@ class Checkpoint:
     def _parsed(self, name: str, parse: Callable[[dict[str, Any]], T], raw: dict[str, Any]) -> T:
         try:
             return parse(raw)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise self._altered(name) from error
 
     @contextmanager

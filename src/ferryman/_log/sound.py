@@ -243,8 +243,8 @@ def groups_in(metadata: pq.FileMetaData, total: int) -> list[int]:
 def parts_of(file: pq.ParquetFile, row_groups: Iterable[int], size: int, decoded: int | None) -> list[pa.Table]:
     """Read some row groups of a snapshot's file, each by itself, validated.
 
-    Reading ends where it is more than the file may become. Sizes in the file itself do not tell: they are those of encoded
-    values, and whoever wrote it may have put anything there.
+    Reading ends where it is more than the file may become. Sizes in the file itself do not tell: they are those of
+    encoded values, and whoever wrote it may have put anything there.
 
     Parameters
     ----------
@@ -264,11 +264,10 @@ def parts_of(file: pq.ParquetFile, row_groups: Iterable[int], size: int, decoded
                 become += batch.nbytes
                 if become > most:
                     raise ValueError(f"it decodes to more than {most} bytes out of {size} bytes")
+                batch.validate(full=True)
+                _refuse_endless(pa.Table.from_batches([batch]), 8 * most)
                 batches.append(batch)
-            part = pa.Table.from_batches(batches, file.schema_arrow).combine_chunks()
-            part.validate(full=True)
-            _refuse_endless(part, 8 * most)
-            parts.append(part)
+            parts.append(pa.Table.from_batches(batches, file.schema_arrow))
     return parts
 
 

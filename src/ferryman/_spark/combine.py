@@ -94,8 +94,9 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         held.append(batch)
         rows += batch.num_rows
         while rows >= CHUNK_ROWS:
-            whole = in_zone(pa.Table.from_batches(held))
-            yield whole.slice(0, CHUNK_ROWS)
+            # In the session's zone until they are given away, as what comes next is.
+            whole = pa.Table.from_batches(held)
+            yield in_zone(whole.slice(0, CHUNK_ROWS))
             held = whole.slice(CHUNK_ROWS).to_batches()
             rows -= CHUNK_ROWS
     if rows:
