@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("obstore")
 boto3 = pytest.importorskip("boto3")
 moto_server = pytest.importorskip("moto.server")
+serving = pytest.importorskip("werkzeug.serving")
 
 from ferryman._log.checkpoint import Checkpoint  # noqa: E402
 from ferryman._log.remote import RemoteDirectory  # noqa: E402
@@ -24,13 +25,15 @@ from ferryman._model.records import Manifest, RoutingTable  # noqa: E402
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """Run a server of S3's protocol in this process, on loopback."""
-    running = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
+    # One request at a time, as this server looks and then writes: what a real one does at once.
+    application = moto_server.DomainDispatcherApplication(moto_server.create_backend_app)
+    running = serving.make_server("127.0.0.1", 0, application, threaded=False)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    address = f"127.0.0.1:{running.server_port}"
     keys = {"aws_access_key_id": "ferry", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=f"http://{host}:{port}", **keys).create_bucket(Bucket="bucket")
-    yield f"{host}:{port}"
-    running.stop()
+    boto3.client("s3", endpoint_url=f"http://{address}", **keys).create_bucket(Bucket="bucket")
+    yield address
+    running.shutdown()
 
 
 def uri(server: str, folder: str) -> str:
