@@ -49,6 +49,21 @@ class ManyTimers(Telling):
         yield self.say(key, "done", time_ms, sorted(self.handle.listTimers()))
 
 
+class Restless(Telling):
+    """A timer that sets itself again, for a time that has come; and another that sets one before it."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        self.handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 5000)
+        yield self.say(key, [row.n for row in rows], timerValues.getCurrentWatermarkInMs())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        time_ms, watermark_ms = expiredTimerInfo.getExpiryTimeInMs(), timerValues.getCurrentWatermarkInMs()
+        yield self.say(key, "due", time_ms, watermark_ms)
+        for again in (watermark_ms, time_ms - 1):
+            if again != time_ms:
+                self.handle.registerTimer(again)
+
+
 class Sessions(Telling):
     """Sessions that end when nothing came for five seconds; rows may come out of order, and join two of them."""
 
@@ -169,6 +184,7 @@ KINDS = [
     Kind("alarms", ROWS, TIMES, Alarms, **EVENT),
     Kind("timers that set and delete others", ROWS, FEW, ManyTimers, **EVENT),
     Kind("such timers by the clock", ROWS, FEW, ManyTimers, time="ProcessingTime", until=27),
+    Kind("timers that set themselves again", ROWS, TIMES[:3], Restless, **EVENT),
     Kind("sessions", ROWS, TIMES, Sessions, **EVENT),
     Kind("late rows by event time", ROWS, LATE, Late, time="EventTime", watermark=("t", "10 seconds")),
     Kind("late rows without a time mode", ROWS, LATE, Late, watermark=("t", "10 seconds")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,52 @@ def test_whole_numbers_inside_of_others_stay_whole_beside_nulls(group_state: boo
     assert first["struct"][0] == {"a": big}
     assert type(first["struct"][0]["a"]) is int
     assert str(second["list"][0].dtype) == ("int64" if group_state else "object")
+
+
+LIST, PAIRS = pa.list_(pa.int64()), pa.map_(pa.string(), pa.list_(pa.bool_()))
+DEEP = pa.struct([("x", pa.list_(pa.list_(pa.int64()))), ("y", pa.int64())])
+
+
+def test_a_null_in_an_array_is_a_matter_of_its_own_key() -> None:
+    rows = pa.table(
+        {
+            "n": pa.array([1, None, 3, 4, 5, 6, 7], pa.int64()),
+            "list": pa.array([[1], [2], [3, None], None, [], [6], [7]], LIST),
+            "map": pa.array(
+                [[], [("a", [True])], [("a", [False])], None, [("a", None)], [("b", [True, None])], []], PAIRS
+            ),
+            "deep": pa.array([{"x": [[1]]}, {"x": []}, None, {"x": [[4], [None]]}, {}, {}, {"x": [[7], None]}], DEEP),
+        }
+    ).slice(1)
+    counts = [1, 1, 1, 2, 1]
+    frames = list(key_frames(rows, counts, "UTC", group_state=True))
+    # As when each is converted for itself.
+    begins = np.cumsum([0, *counts[:-1]]).tolist()
+    for frame, begin, count in zip(frames, begins, counts, strict=True):
+        (alone,) = key_frames(rows.slice(begin, count), [count], "UTC", group_state=True)
+        assert [str(one) for one in frame.dtypes] == [str(one) for one in alone.dtypes]
+        assert repr(frame.to_dict("list")) == repr(alone.to_dict("list"))
+    assert [str(frame["list"].iloc[0].dtype) for frame in (frames[0], frames[1], frames[4])] == [
+        "int64",
+        "object",
+        "int64",
+    ]
+    assert str(frames[1]["map"].iloc[0]["a"].dtype) == "bool"
+    assert str(frames[2]["deep"].iloc[0]["x"][1].dtype) == "object"
+
+
+def test_one_null_in_one_array_costs_the_other_keys_nothing() -> None:
+    keys = 3000
+    even = pa.table({"list": pa.array([[1, 2]] * keys, LIST), "n": range(keys)})
+    uneven = even.set_column(0, "list", pa.array([[1, None], *[[1, 2]] * (keys - 1)], LIST))
+
+    def taken(rows: pa.Table) -> float:
+        began = time.process_time()
+        assert sum(map(len, key_frames(rows, [1] * keys, "UTC", group_state=True))) == keys
+        return time.process_time() - began
+
+    # Converting every key alone takes more than ten times as long.
+    assert min(taken(uneven) for _ in range(3)) < 4 * min(taken(even) for _ in range(3))
 
 
 def test_a_functions_key_has_numpys_own_numbers() -> None:

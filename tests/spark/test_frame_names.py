@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from processor.beside import Beside, same
+from processor.test_processor import at
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ferryman import Ferry
+from ferryman.aggregates import count
 from ferryman.errors import FerrymanError, InvalidConfiguration, NotOnStream
 
 INPUT = "k string, v long, time timestamp"
@@ -38,8 +40,6 @@ class Told(StatefulProcessor):
 
 @pytest.fixture
 def beside(spark: Any, tmp_path: Path) -> Beside:
-    from processor.test_processor import at
-
     made = Beside(spark, tmp_path, INPUT)
     made.give([("a", 1, at(0)), ("b", 7, at(1))], [("a", 8, at(40)), ("b", -3, at(50))], [("late", 9, at(2))])
     return made
@@ -124,3 +124,47 @@ def test_a_batch_is_refused_with_the_line_to_change(spark: Any, tmp_path: Path) 
     batch = spark.createDataFrame([("a", 1)], "k string, v long")
     with pytest.raises(InvalidConfiguration, match=r"readStream.*leave ferry.stream out.*initialState"):
         Ferry(spark, tmp_path / "f").stream(batch)
+
+
+STEPS = {
+    "renamed": lambda df: df.withColumnRenamed("time", "when"),
+    "by another name": lambda df: df.select("k", "v", F.col("time").alias("when")),
+    "twice renamed": lambda df: df.withColumnsRenamed({"time": "a"}).where("v > 0").withColumnRenamed("a", "b"),
+    "as it was": lambda df: df.withColumn("time", F.col("time")).withColumn("old", F.lit(None).cast("timestamp")),
+}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_the_watermark_goes_with_its_column_through_steps(beside: Beside, step: Any) -> None:
+    def build(df: Any) -> Any:
+        kept = step(df.withWatermark("time", "10 seconds"))
+        return kept.groupBy("k").transformWithState(Told(), "what string", "Append", "EventTime")
+
+    stream = Ferry(beside.spark, beside.place / "ferried").stream(beside.stream()).withWatermark("time", "10 seconds")
+    assert step(stream).schema == step(beside.stream().withWatermark("time", "10 seconds")).schema
+    # The third batch still goes by what was late in the second.
+    beside.give([("too late", 9, at(3))])
+    ours = beside.on_ferryman(_unwatched(build))
+    assert "too late" not in str(ours)
+    same(ours, beside.on_spark(_unwatched(build), "append"))
+
+
+def test_a_watermark_that_was_lost_on_the_way_is_refused(beside: Beside) -> None:
+    stream = Ferry(beside.spark, beside.place / "ferried").stream(beside.stream())
+    lost = {
+        "computed": lambda df: df.withColumn("time", F.col("time") - F.expr("INTERVAL 1 HOUR")),
+        "left out": lambda df: df.select("k", "v"),
+        "in a window": lambda df: df.select("k", F.window("time", "1 hour").alias("hour")),
+    }
+    for step in lost.values():
+        for marked in (stream.withWatermark("time", "1 second"), stream.with_watermark("time", "1 second")):
+            kept = step(marked).where("k > ''")
+            with pytest.raises(InvalidConfiguration, match=r"'Told'.*'time'.*declare the watermark after that step"):
+                kept.groupBy("k").transformWithState(Told(), "what string", "Append", "EventTime")
+        # Every operator after this one leaves late rows out, and none would be late.
+        with pytest.raises(InvalidConfiguration, match="'time'"):
+            step(stream.with_watermark("time", "1 second")).key_by("k").aggregate(n=count())
+        # After this one, as with Spark, only those that go by event time.
+        assert step(stream.withWatermark("time", "1 second")).key_by("k").aggregate(n=count()).columns == ["k", "n"]
+    again = lost["computed"](stream.withWatermark("time", "1 second")).withWatermark("time", "1 second")
+    assert again.groupBy("k").transformWithState(Told(), "what string", "Append", "EventTime").columns == ["what"]

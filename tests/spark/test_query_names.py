@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from ferryman.errors import OperatorFailed
 
 
 class Answering(StatefulProcessor):
-    """Count rows, answer when the watermark is at their time, and raise where the key is "bad"."""
+    """Count rows, answer when the watermark is at their time; "bad" raises, "again" asks for what has come already."""
 
     def init(self, handle: Any) -> None:
         self.handle = handle
@@ -35,6 +36,8 @@ class Answering(StatefulProcessor):
         yield Row(k=key[0], n=n)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        if key[0] == "again":
+            self.handle.registerTimer(expiredTimerInfo.getExpiryTimeInMs() - 1)
         yield Row(k=key[0], n=-1)
 
     def close(self) -> None:
@@ -143,3 +146,17 @@ def test_what_a_query_ended_with_between_two_epochs_is_not_lost_by_stopping(run:
     assert job.exception() is not None
     with pytest.raises(type(job.exception())):  # type: ignore[arg-type]
         job.wait()
+
+
+def test_a_timer_that_sets_itself_again_waits_for_a_later_watermark_or_rows(run: Run) -> None:
+    run.input.give([("again", at(0))])
+    job = run.start()
+    caught_up = threading.Thread(target=job.processAllAvailable, daemon=True)
+    caught_up.start()
+    caught_up.join(60)
+    assert not caught_up.is_alive(), f"{job.epoch} epochs, and no end"
+    # An epoch for the row and one for the watermark; and as many for the next.
+    assert (job.epoch, run.rows) == (2, [("again", 1), ("again", -1)])
+    run.input.give([("b", at(5))])
+    job.processAllAvailable()
+    assert (job.epoch, run.rows[2:]) == (4, [("b", 1), ("again", -1), ("again", -1), ("b", -1)])

@@ -149,10 +149,16 @@ class EpochRunner:
         self._planner.release()
 
     def due_by_watermark(self) -> bool:
-        """Tell whether the watermark has come to something that is due, and the next epoch will go by it."""
+        """Tell whether the watermark has come to something that is due, and the next epoch will go by it.
+
+        What was set by what was due itself, for a time that had come already, waits for a later watermark or for rows,
+        as on Spark: it may set itself again, and epochs would never end.
+        """
         if self.latest is None or self.latest.watermarks.next_ms is None or self.changes.holding:
             return False
         watermark = self.latest.watermarks.next_ms
+        if watermark == self.latest.watermarks.used_ms:
+            return False
         return any(one is not None and one <= watermark for one in self._due(by_watermark=True))
 
     def due_by_clock(self) -> int | None:

@@ -313,6 +313,17 @@ class KeyedStream:
     ) -> Stream:
         """Give an operator's output as a stream, and the operator its part in event time."""
         time, given = spec.time, self.parent.event_time
+        lost = self.parent.lost_time
+        if given is None and lost is not None and (time.by_watermark or (lost.drops and not lost.reported)):
+            raise InvalidConfiguration(
+                f"operator {spec.name!r}: its input has a watermark on {lost.column!r}, and a step between them leaves "
+                "that column out or computes it anew, so that nothing would be late or due. "
+                + (
+                    "Keep it as it is, by this name or a new one."
+                    if lost.reported
+                    else "Keep it as it is, by this name or a new one, or declare the watermark after that step."
+                )
+            )
         if given is None and time.by_watermark:
             raise InvalidConfiguration(
                 f"operator {spec.name!r} goes by event time, and its input has no watermark. Add "

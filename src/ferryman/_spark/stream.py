@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
 
 from ferryman._model.errors import InvalidConfiguration, PinningLost
 from ferryman._operator.aggregate import AggregateRunner
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 # How a plan says that it repartitions, coalesces or unites: the node's name, after the lines of the tree.
 _MOVES_ROWS = re.compile(r"^[\s:+|-]*(Repartition\w*|RebalancePartitions|Union)\b", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+# How Spark marks the column that a watermark was declared on.
+_DELAY = "spark.watermarkDelayMs"
+_TIMES = (TimestampType(), TimestampNTZType())
 
 
 class Stream(FrameNames):
@@ -41,6 +44,8 @@ class Stream(FrameNames):
         self.ferry = ferry
         self.schema = schema
         self.event_time = event_time if event_time is not None and event_time.column in schema.names else None
+        # A watermark that was declared on a column which a step after it has left out, or computed anew.
+        self.lost_time: EventTime | None = None
 
     @property
     def case_sensitive(self) -> bool:
@@ -127,7 +132,7 @@ class Stream(FrameNames):
                 f"the stream has no column {column!r}; it has {', '.join(map(repr, self.schema.names))}. Name the "
                 "column of event time."
             )
-        if self.schema[name].dataType not in (TimestampType(), TimestampNTZType()):
+        if self.schema[name].dataType not in _TIMES:
             raise InvalidConfiguration(
                 f"column {column!r} is of type {self.schema[name].dataType.simpleString()}, and event time is a "
                 "timestamp. Cast it before with_watermark."
@@ -240,7 +245,7 @@ class Watermarked(Stream):
     """A stream with a watermark."""
 
     def __init__(self, parent: Stream, event_time: EventTime) -> None:
-        super().__init__(parent.ferry, parent.schema, event_time)
+        super().__init__(parent.ferry, _marked(parent.schema, event_time), event_time)
         self.parent = parent
 
 
@@ -251,7 +256,8 @@ class Transformed(Stream):
         if parent.ferry is None:
             raise InvalidConfiguration("without Spark there are operators only. Test steps between operators on Spark.")
         spark: SparkSession = parent.ferry.spark
-        made = function(spark.createDataFrame([], parent.schema))
+        before = parent.event_time
+        made = function(spark.createDataFrame([], _marked(parent.schema, before)))
         if not isinstance(made, DataFrame):
             raise InvalidConfiguration(
                 f"the function given to transform returned {made!r}. Let it return the DataFrame it makes of its input."
@@ -263,7 +269,9 @@ class Transformed(Stream):
                 "order per key nor one partition per instance is kept. Leave repartition, coalesce and union out of "
                 "it: use them on the streaming DataFrame before ferry.stream, or in a sink."
             )
-        super().__init__(parent.ferry, made.schema, parent.event_time)
+        after = None if before is None else _found(made.schema, before)
+        super().__init__(parent.ferry, made.schema, after)
+        self.lost_time = before if after is None and before is not None else parent.lost_time
         self.parent = parent
         self.function = function
         self.knows_its_file = knows_its_file(made)
@@ -376,10 +384,32 @@ def _column_name(column: Any, schema: StructType) -> str:
 def _spark_watermark(schema: StructType) -> EventTime | None:
     """Find the watermark that a streaming DataFrame has from `withWatermark`."""
     for field in schema:
-        delay = field.metadata.get("spark.watermarkDelayMs")
+        delay = field.metadata.get(_DELAY)
         if delay is not None:
             return EventTime(field.name, field.name, int(delay), reported=False, drops=False)
     return None
+
+
+def _marked(schema: StructType, event_time: EventTime | None) -> StructType:
+    """Mark the column of event time, and no other, as Spark does: the mark goes with it through steps."""
+    if event_time is None:
+        return schema
+    fields = []
+    for field in schema:
+        metadata = {name: value for name, value in field.metadata.items() if name != _DELAY}
+        if field.name == event_time.column:
+            metadata[_DELAY] = event_time.delay_ms
+        fields.append(StructField(field.name, field.dataType, field.nullable, metadata))
+    return StructType(fields)
+
+
+def _found(schema: StructType, before: EventTime) -> EventTime | None:
+    """Find the column of event time after a step: under its name or a new one, unless it was computed anew."""
+    # A window has the mark as well, and is no time.
+    marked = [one.name for one in schema if _DELAY in one.metadata and one.dataType in _TIMES]
+    if not marked:
+        return None
+    return replace(before, column=before.column if before.column in marked else marked[0])
 
 
 class Output:

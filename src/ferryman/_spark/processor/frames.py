@@ -237,8 +237,13 @@ def _array(values: Any, field: pa.Field, timezone: str) -> pa.Array:
     try:
         if local is None:
             array = pa.array(values, from_pandas=True)
+            if array.null_count == len(array):
+                # pandas has floats for a column of nothing but nulls.
+                return pa.nulls(len(array), kind)
+            if not _taken(array.type, kind, objects=values.dtype == object):
+                raise _misfit(values, array.is_valid(), field)
             if pa.types.is_timestamp(array.type) and array.type.tz is None and getattr(kind, "tz", None):
-                array = _of_session(array, values.dtype, timezone)
+                array = _of_session(array, values, field, timezone)
             if array.type == kind:
                 return array
             # Spark, too, cuts off what is smaller than a microsecond.
@@ -262,14 +267,50 @@ def _value(value: Any) -> Any:
     return None if value is None or value is pd.NA or value != value else value
 
 
-def _of_session(times: pa.Array, dtype: Any, timezone: str) -> pa.Array:
+def _taken(given: pa.DataType, kind: pa.DataType, *, objects: bool) -> bool:
+    """Tell whether Spark takes values of one type for a column of another; Arrow by itself would cast far more.
+
+    Examples
+    --------
+    >>> _taken(pa.int64(), pa.float64(), objects=False), _taken(pa.int64(), pa.string(), objects=False)
+    (True, False)
+    """
+    t = pa.types
+    if t.is_dictionary(given):
+        given = given.value_type
+    text = bool(t.is_string(given) or t.is_large_string(given))
+    if t.is_string(kind):
+        return text or bool(t.is_binary(given))
+    if t.is_date(kind):
+        return bool(t.is_date(given) or t.is_timestamp(given))
+    if t.is_timestamp(kind):
+        return bool(t.is_timestamp(given) or t.is_int64(given))
+    if t.is_decimal(kind):
+        return not text
+    if t.is_floating(kind):
+        return not t.is_duration(given)
+    return not (t.is_integer(kind) and t.is_boolean(given) and objects)
+
+
+def _misfit(values: Any, wrong: pa.Array, field: pa.Field) -> Misfit:
+    position = pc.index(wrong, True).as_py()
+    return Misfit(position, pd.Series(values).iloc[position], field, "column")
+
+
+def _of_session(times: pa.Array, values: Any, field: pa.Field, timezone: str) -> pa.Array:
     """Put a zone to times without one, as Spark does: an hour that comes twice is the second, by the winter's clock.
 
-    Times that pandas keeps as Python's own objects Spark takes for UTC.
+    Times that pandas keeps as Python's own objects Spark takes for UTC. An hour that the clock leaves out is none.
     """
-    if dtype.kind == "O":
+    if values.dtype == object:
         return pc.assume_timezone(times, "UTC")
-    return pc.assume_timezone(times, timezone, ambiguous="latest", nonexistent="latest")
+    before, after = (
+        pc.assume_timezone(times, timezone, ambiguous="latest", nonexistent=one) for one in ("earliest", "latest")
+    )
+    left_out = pc.fill_null(pc.not_equal(before, after), False)
+    if pc.any(left_out).as_py():
+        raise _misfit(values, left_out, field)
+    return after
 
 
 def _is_time(kind: pa.DataType) -> bool:

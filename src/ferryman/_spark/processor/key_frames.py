@@ -2,8 +2,9 @@
 
 pandas has no null among numpy's whole numbers and booleans. Spark converts the rows of each key for themselves for a
 function of applyInPandasWithState, so that a null makes floats of its own key's numbers alone; for
-transformWithStateInPandas all rows of a task are converted at once, and pandas then finds out the types of each key's
-frame anew, which makes booleans of those without a null.
+transformWithStateInPandas all rows of an Arrow batch are converted at once, and pandas then finds out the types of each
+key's frame anew, which makes booleans of those without a null. Which rows come in one batch follows from the order in
+which Spark sorts keys; here it is all rows of an instance.
 """
 
 from __future__ import annotations
@@ -22,20 +23,42 @@ from ferryman._spark.processor.frames import cut, to_frame
 def key_frames(rows: pa.Table, counts: list[int], timezone: str, *, group_state: bool) -> Iterator[pd.DataFrame]:
     """Cut rows into one frame per key, by the number of its rows."""
     if not group_state:
-        rows = _with_floats(rows).rename_columns(spark_names(rows.column_names))
-    for number, field in enumerate(rows.schema):
-        if group_state and pa.types.is_nested(field.type) and _list_with_nulls(rows.column(number).combine_chunks()):
-            # An array's own type is another where there is a null in it.
-            ends = np.cumsum(counts).tolist()
-            return (to_frame(rows.slice(end - count, count), timezone) for end, count in zip(ends, counts, strict=True))
+        return _together(_with_floats(rows).rename_columns(spark_names(rows.column_names)), counts, timezone, wide=True)
+    # An array's own type is another where there is a null in it, or in one that is converted with it.
+    nested = [one.combine_chunks() for one in rows.columns if pa.types.is_nested(one.type)]
+    masks = [_null_in_array(one) for one in nested if _list_with_nulls(one)]
+    if not masks:
+        return _together(rows, counts, timezone, wide=False)
+    return _some_alone(rows, counts, np.logical_or.reduce(masks), timezone)
+
+
+def _together(rows: pa.Table, counts: list[int], timezone: str, *, wide: bool) -> Iterator[pd.DataFrame]:
+    """Convert the rows of all keys at once, or of those that have nulls in the same columns."""
     uneven = [
         number
         for number, field in enumerate(rows.schema)
         if rows.column(number).null_count and _changes_with_nulls(field.type)
     ]
     if not uneven:
-        return cut(to_frame(rows, timezone, wide=not group_state), counts)
-    return _by_pattern(rows, counts, uneven, timezone, wide=not group_state)
+        return cut(to_frame(rows, timezone, wide=wide), counts)
+    return _by_pattern(rows, counts, uneven, timezone, wide=wide)
+
+
+def _some_alone(
+    rows: pa.Table, counts: list[int], mask: npt.NDArray[np.bool_], timezone: str
+) -> Iterator[pd.DataFrame]:
+    """Convert the keys alone that have a row in the mask; hand the frames out in the order of the keys."""
+    ends = np.cumsum(np.array(counts, np.int64))
+    begins = ends - np.array(counts, np.int64)
+    alone = np.logical_or.reduceat(mask, begins)
+    others = np.flatnonzero(~alone)
+    rest: Iterator[pd.DataFrame] = iter(())
+    if len(others):
+        taken = rows.take(pa.array(_rows_of(begins[others], ends[others])))
+        rest = _together(taken, (ends - begins)[others].tolist(), timezone, wide=False)
+    for by_itself, begin, end in zip(alone.tolist(), begins.tolist(), ends.tolist(), strict=True):
+        # A slice of maps would still have the others' values behind it, and their nulls.
+        yield to_frame(rows.take(pa.array(range(begin, end))), timezone) if by_itself else next(rest)
 
 
 def _by_pattern(
@@ -87,6 +110,24 @@ def _list_with_nulls(column: pa.Array | pa.ChunkedArray) -> bool:
         values = column.flatten()
         return bool(values.null_count and _changes_with_nulls(values.type)) or _list_with_nulls(values)
     return False
+
+
+def _null_in_array(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Tell of each row whether it has an array of whole numbers or booleans with a null in it, at any depth."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        masks = [_null_in_array(column.field(number)) for number in range(kind.num_fields)]
+        return np.logical_or.reduce(masks) if masks else np.zeros(len(column), np.bool_)
+    if not pa.types.is_nested(kind):
+        return np.zeros(len(column), np.bool_)
+    offsets = column.offsets.to_numpy()
+    inner = (column.items if pa.types.is_map(kind) else column.values).slice(offsets[0], offsets[-1] - offsets[0])
+    mask = _null_in_array(inner)
+    if not pa.types.is_map(kind) and _changes_with_nulls(inner.type):
+        mask = mask | inner.is_null().to_numpy(zero_copy_only=False)
+    # How many there are before each array, and behind it.
+    before = np.concatenate([[0], np.cumsum(mask)])[offsets - offsets[0]]
+    return np.asarray(np.diff(before) > 0)
 
 
 def spark_names(names: list[str]) -> list[str]:
