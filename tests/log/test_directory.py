@@ -156,6 +156,35 @@ def test_what_a_killed_writer_leaves_is_not_listed_and_swept_on_request(tmp_path
     assert sorted(os.listdir(tmp_path)) == [".gitignore", ".lock", "ferryman.json", "folder"]
 
 
+def test_what_is_swept_is_only_what_a_writer_left(tmp_path: Path) -> None:
+    place, victim = LocalDirectory(tmp_path / "checkpoint"), tmp_path / "victim"
+    for folder in (place.root / "deltas", victim):
+        (folder / ".ssh").mkdir(parents=True)
+        (folder / ".ssh" / "key").touch()
+        (folder / ".one.arrow.0123456789ab").mkdir()
+        (folder / ".two.arrow.0123456789ab").touch()
+        (folder / ".profile").touch()
+    (place.root / "held").symlink_to(victim)
+
+    for folder in ("deltas", "held", "none"):
+        place.sweep(folder)
+
+    assert sorted(os.listdir(place.root / "deltas")) == [".one.arrow.0123456789ab", ".profile", ".ssh"]
+    assert len(os.listdir(victim)) == 4
+    assert (victim / ".ssh" / "key").exists()
+
+
+def test_a_file_is_not_opened_through_a_link(tmp_path: Path) -> None:
+    place = LocalDirectory(tmp_path / "checkpoint")
+    place.write("deltas/one", b"x")
+    (tmp_path / "secret").write_bytes(b"secret")
+    (place.root / "deltas" / "two").symlink_to(tmp_path / "secret")
+
+    assert place.open("deltas/one").read() == b"x"
+    with pytest.raises(OSError, match="Not a plain file"):
+        place.open("deltas/two")
+
+
 def test_a_path_and_a_file_uri_give_the_same_directory(tmp_path: Path) -> None:
     path = tmp_path / "with space #1"
     directory(str(path)).write("one", b"x")

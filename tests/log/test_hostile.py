@@ -111,6 +111,29 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(root: Path, checkpoint: C
         rebuild(checkpoint, "Notes", hostile.LAST)
 
 
+@pytest.mark.parametrize("folder", ["manifests", "deltas", "snapshots", "held", "terms", "spark", "spark/offsets"])
+def test_a_link_in_the_place_of_a_folder_is_not_followed(root: Path, checkpoint: Checkpoint, folder: str) -> None:
+    (root / "terms").mkdir(exist_ok=True)
+    (root / folder).rename(root.parent / "elsewhere")
+    (root / folder).symlink_to(root.parent / "elsewhere")
+
+    for use in (checkpoint.card, checkpoint.refuse_foreign, lambda: verify(checkpoint), lambda: describe(checkpoint)):
+        with pytest.raises(CorruptCheckpoint, match=f"{folder} in .* is a link"):
+            use()
+    for command in ("state", "verify"):
+        assert "is a link or a file" in " ".join(CliRunner().invoke(_cli.app, [command, str(root)]).output.split())
+
+
+def test_a_file_behind_a_link_to_a_folder_is_neither_read_nor_opened(root: Path, checkpoint: Checkpoint) -> None:
+    name = delta_of(root, "Notes")
+    (root / "deltas").rename(root.parent / "elsewhere")
+    (root / "deltas").symlink_to(root.parent / "elsewhere")
+
+    for way in (checkpoint.directory.read, checkpoint.directory.open):
+        with pytest.raises(OSError, match="Not in a plain folder"):
+            way(name)
+
+
 def test_a_tables_name_does_not_have_a_snapshot_written_elsewhere(root: Path, checkpoint: Checkpoint) -> None:
     raw = hostile.body(root, "ferryman.json")
     raw["tables"]["x/../../../outside"] = raw["tables"]["Notes"]

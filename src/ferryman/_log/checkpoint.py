@@ -51,6 +51,7 @@ INTENT = "intent.json"
 TOLD = "told.json"
 # Where a job writes: made and synced when it starts, so that whoever writes there first does not have to.
 FOLDERS = ("manifests", "deltas", "held", "snapshots", "terms")
+_SPARK_FOLDERS = ("spark", "spark/offsets", "spark/commits", "spark/sources")
 
 # What a checkpoint holds, Ferryman's and Spark's: a directory with any of these and no card is not a new one.
 _OURS = frozenset({"manifests", "deltas", "held", "snapshots", "terms", "spark"})
@@ -172,6 +173,7 @@ class Checkpoint:
 
     def card(self) -> JobCard | None:
         """Read the job's card; None where the directory is new."""
+        self.refuse_links()
         try:
             raw = self._read_json(CARD)
         except FileNotFoundError:
@@ -193,6 +195,7 @@ class Checkpoint:
 
     def refuse_foreign(self) -> None:
         """Refuse the checkpoint of somebody else; nothing is written there, as a lock would be."""
+        self.refuse_links()
         try:
             held = self.directory.list("")
         except OSError:
@@ -200,6 +203,15 @@ class Checkpoint:
             return
         if CARD not in held:
             self._refuse(held)
+
+    def refuse_links(self) -> None:
+        """Refuse a checkpoint whose folders are elsewhere: they could be anybody's."""
+        if strange := self.directory.strange((*FOLDERS, *_SPARK_FOLDERS)):
+            raise CorruptCheckpoint(
+                f"{', '.join(strange)} in {self.directory.uri} is a link or a file, and must be a directory: files "
+                "elsewhere would be read as this job's, and removed with its old ones. Nothing was read or changed. "
+                "Put the directory itself there, or mount one."
+            )
 
     def _refuse(self, held: Collection[str]) -> None:
         """Refuse a directory that has no card, by what it holds."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import shutil
 import stat
@@ -56,6 +57,9 @@ class Directory(Protocol):
 
     def exists(self, name: str) -> bool:
         """Tell whether a file is there."""
+
+    def strange(self, folders: Iterable[str]) -> list[str]:
+        """List those of some folders in whose place there is something else: a link, or a file."""
 
     def list(self, folder: str) -> list[str]:
         """List the names of a folder's files, sorted; empty where there is no such folder."""
@@ -129,18 +133,29 @@ class LocalDirectory:
     def read(self, name: str) -> pa.Buffer:
         """Map a file into memory."""
         path = self.root / name
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            # A link could lead anywhere, and a pipe would keep us for ever.
-            raise OSError(errno.EINVAL, "Not a plain file", str(path))
-        if status.st_size == 0:
+        if self._plain(name).st_size == 0:
             return pa.py_buffer(b"")
         with pa.memory_map(str(path)) as mapped:
             return mapped.read_buffer()
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file."""
+        self._plain(name)
         return pa.memory_map(str(self.root / name))
+
+    def _plain(self, name: str) -> os.stat_result:
+        """Expect a plain file in plain folders: a link could lead anywhere, and a pipe would keep us for ever."""
+        path = self.root
+        *folders, last = name.split("/")
+        for folder in folders:
+            path = path / folder
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                raise OSError(errno.EINVAL, "Not in a plain folder", str(path))
+        path = path / last
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "Not a plain file", str(path))
+        return status
 
     def _make(self, folder: Path) -> None:
         """Make a folder, and those above it that are not there; with `fsync`, see that their names stay."""
@@ -209,6 +224,15 @@ class LocalDirectory:
     def exists(self, name: str) -> bool:
         """Tell whether a file is there."""
         return (self.root / name).exists()
+
+    def strange(self, folders: Iterable[str]) -> list[str]:
+        """List those of some folders that are there and are not directories themselves."""
+        found = []
+        for folder in folders:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                if not stat.S_ISDIR((self.root / folder).lstat().st_mode):
+                    found.append(folder)
+        return found
 
     def list(self, folder: str) -> list[str]:
         """List a folder, leaving out temporary files."""
@@ -300,14 +324,11 @@ class LocalDirectory:
     def sweep(self, folder: str) -> None:
         """Remove the temporary files that killed writers left in a folder, or in the root."""
         path = self.root / folder
-        if path.is_dir():
+        if path.is_dir() and not (folder and path.is_symlink()):
             for entry in path.iterdir():
-                # In the root there are others' hidden files too.
-                if entry.name.startswith(".") if folder else _TEMPORARY.fullmatch(entry.name):
-                    if entry.is_dir():
-                        shutil.rmtree(entry, ignore_errors=True)
-                    else:
-                        self._unlink(entry)
+                # There may be hidden files of others too, and no directory is a writer's.
+                if _TEMPORARY.fullmatch(entry.name) and (entry.is_symlink() or not entry.is_dir()):
+                    self._unlink(entry)
 
 
 def _same(one: Path, other: Path) -> bool:

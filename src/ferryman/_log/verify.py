@@ -96,7 +96,10 @@ def verify(checkpoint: Checkpoint, on_progress: Progress | None = None) -> Repor
         If the directory is no checkpoint.
     NewerFormat
         If it was written by a newer Ferryman.
+    CorruptCheckpoint
+        If one of its folders is a link: what is behind it is not looked at.
     """
+    checkpoint.refuse_links()
     for last in (False, False, True):
         before = _oldest(checkpoint)
         try:
