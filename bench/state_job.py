@@ -20,7 +20,8 @@ from bench.report import Result, spread
 from bench.state_kind import NOW_MS, SUBKEYS, Held, Kind, Row
 from bench.state_types import TYPES, Ints, made_rows, mixed, noise
 from ferryman._log.advance import advance
-from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.cards import card_of
+from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import keys_of, rebuild
 from ferryman._log.snapshot import write_snapshot

@@ -34,7 +34,8 @@ from written_log import hash_of
 from ferryman import _cli
 from ferryman._log.advance import advance
 from ferryman._log.agreement import check_agreement
-from ferryman._log.checkpoint import Checkpoint, card_of, checksum, evolution_of, schemas_of
+from ferryman._log.cards import card_of, evolution_of, schemas_of
+from ferryman._log.checkpoint import Checkpoint, checksum
 from ferryman._log.describe import describe, first_rows
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.cards import card_of
+from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import Directory, LocalDirectory
 from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot

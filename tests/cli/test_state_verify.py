@@ -20,7 +20,8 @@ from written_log import hash_of, local_log
 import ferryman
 from ferryman._cli import app
 from ferryman._cli.tables import ranges, size
-from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.cards import card_of
+from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.snapshot import write_snapshot
 from ferryman._model.records import FORMAT, JobCard, Manifest, OperatorRecord, RoutingTable

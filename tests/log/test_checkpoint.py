@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from written_log import KEY, STATE, WrittenLog, delta_of, local_log
 
-from ferryman._log.checkpoint import Checkpoint, card_of, chain, checksum, keep_all, schemas_of
+from ferryman._log.cards import card_of, schemas_of
+from ferryman._log.checkpoint import Checkpoint, chain, checksum, keep_all
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.disk import Disk
 from ferryman._log.snapshot import write_snapshot

@@ -23,7 +23,8 @@ from written_log import (
 )
 
 from ferryman._log import compare
-from ferryman._log.checkpoint import card_of, checksum
+from ferryman._log.cards import card_of
+from ferryman._log.checkpoint import checksum
 from ferryman._log.compare import same_state
 from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 from ferryman import _cli
 from ferryman._log.advance import advance
-from ferryman._log.checkpoint import Checkpoint, decode_schema
+from ferryman._log.cards import decode_schema
+from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.describe import describe
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild

@@ -15,7 +15,8 @@ from written_log import hash_of, local_log, state_of
 
 from ferryman._log import snapshot as snapshots
 from ferryman._log import sound
-from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.cards import card_of
+from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild
 from ferryman._log.snapshot import write_snapshot

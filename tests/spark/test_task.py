@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ferryman import Operator, Value
-from ferryman._log.checkpoint import Checkpoint, card_of
+from ferryman._log.cards import card_of
+from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._model.errors import PinningLost, StaleTask
 from ferryman._model.records import JobCard, Manifest, RoutingTable

@@ -18,20 +18,20 @@ task of a dead epoch cannot replace a file that a manifest names.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import xxhash
 
+from ferryman._log.cards import check_card
 from ferryman._log.directory import Directory
 from ferryman._log.sense import nonsense_in, nonsense_in_list
-from ferryman._log.sound import Unsound, check_schema, one_row, reading, rows_of
+from ferryman._log.sound import Unsound, rows_of
 from ferryman._model.errors import (
     CheckpointInUse,
     CorruptCheckpoint,
@@ -40,11 +40,8 @@ from ferryman._model.errors import (
     NewerFormat,
     UnhashableKey,
 )
-from ferryman._model.records import FORMAT, DeltaRef, Intent, JobCard, Manifest, RoutingTable, Snapshot, TableCard
+from ferryman._model.records import FORMAT, DeltaRef, Intent, JobCard, Manifest, RoutingTable, Snapshot
 from ferryman._model.shape import Misshapen, file_name, whole
-from ferryman._state.evolve import Evolution
-from ferryman._state.keys import KeySchema
-from ferryman._state.store.contract import DELETED, HASH
 
 CARD = "ferryman.json"
 INTENT = "intent.json"
@@ -71,94 +68,6 @@ def checksum(data: bytes | memoryview | pa.Buffer) -> str:
 def is_number(name: str) -> bool:
     """Tell whether a file of Spark's log is named after a micro-batch."""
     return name.isascii() and name.isdigit() and len(name) <= 18
-
-
-def encode_schema(schema: pa.Schema) -> str:
-    """Write an Arrow schema as text."""
-    return base64.b64encode(schema.serialize()).decode()
-
-
-def decode_schema(text: str) -> pa.Schema:
-    """Read an Arrow schema written by `encode_schema`."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
-
-
-def check_card(card: TableCard) -> None:
-    """Refuse a table's card that nothing can be read by: its schemas, and what it says of columns."""
-    with reading("a table's card"):
-        for one in (card.schema, *card.earlier):
-            fields = decode_schema(one)
-            check_schema(fields)
-            if any(name in fields.names for name in (HASH, DELETED)):
-                raise ValueError(f"{HASH} and {DELETED} are columns of its own")
-        names = decode_schema(card.schema).names
-        if not card.key or names != [name for name, _ in (*card.key, *card.state)]:
-            raise ValueError("its columns are not those of its schema")
-        for one in card.earlier:
-            if len(decode_schema(one)) < len(card.key):
-                raise ValueError("an earlier schema has fewer columns than the key")
-            schemas_of(replace(card, schema=one))
-        schemas_of(card)
-        evolution_of(card)
-
-
-def card_of(
-    operator: str,
-    key: KeySchema,
-    state: pa.Schema,
-    evolution: Evolution | None = None,
-    settings: Mapping[str, str] | None = None,
-) -> TableCard:
-    """Describe a table."""
-    names = [tuple((field.name, str(field.type)) for field in schema) for schema in (key.fields, state)]
-    evolution = evolution or Evolution()
-    aliases = {name: tuple(one) for name, one in evolution.aliases.items()}
-    schema = encode_schema(pa.schema([*key.fields, *state]))
-    return TableCard(
-        operator,
-        names[0],
-        names[1],
-        schema,
-        key.entries,
-        _packed(evolution),
-        aliases,
-        nulls=key.nulls,
-        settings=settings or {},
-    )
-
-
-def with_evolution(card: TableCard, evolution: Evolution) -> TableCard:
-    """Give a table's card with another evolution."""
-    aliases = {name: tuple(one) for name, one in evolution.aliases.items()}
-    return replace(card, defaults=_packed(evolution), aliases=aliases)
-
-
-def _packed(evolution: Evolution) -> str:
-    if evolution.defaults is None:
-        return ""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, evolution.defaults.schema) as writer:
-        writer.write_table(evolution.defaults)
-    return base64.b64encode(sink.getvalue()).decode()
-
-
-def schemas_of(card: TableCard) -> tuple[KeySchema, pa.Schema]:
-    """Give back the key and state schemas of a table's card."""
-    fields = list(decode_schema(card.schema))
-    return KeySchema(pa.schema(fields[: len(card.key)]), card.entries, card.nulls), pa.schema(fields[len(card.key) :])
-
-
-def evolution_of(card: TableCard) -> Evolution:
-    """Give back how files of earlier declarations of a table are read."""
-    defaults = one_row(pa.py_buffer(base64.b64decode(card.defaults))) if card.defaults else None
-    return Evolution(defaults, card.aliases)
-
-
-def same_columns(one: TableCard, other: TableCard) -> bool:
-    """Tell whether two cards describe the same columns; the bytes of a schema may differ between versions of Arrow."""
-    return (one.key, one.state) == (other.key, other.state) and decode_schema(one.schema).equals(
-        decode_schema(other.schema)
-    )
 
 
 class Checkpoint:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ferryman._log.checkpoint import evolution_of, same_columns, schemas_of, with_evolution
+from ferryman._log.cards import evolution_of, same_columns, schemas_of, with_evolution
 from ferryman._model.errors import StateSchemaChanged
 from ferryman._model.records import JobCard, TableCard
 from ferryman._state.evolve import ANY, fields_of, forgotten, names_of, unfit

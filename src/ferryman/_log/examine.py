@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ferryman._log.checkpoint import Checkpoint, evolution_of, schemas_of
+from ferryman._log.cards import evolution_of, schemas_of
+from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.fold import keys_of
 from ferryman._log.sound import GROUPS_KEY, Unsound, fitted, parquet_of, parts_of, rows_of
 from ferryman._model.errors import FerrymanError, MissingDelta

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ferryman._log.checkpoint import Checkpoint, chain, evolution_of, schemas_of
+from ferryman._log.cards import evolution_of, schemas_of
+from ferryman._log.checkpoint import Checkpoint, chain
 from ferryman._log.sound import fitted, parquet_of, parts_of
 from ferryman._model.errors import MissingDelta, UnknownOption
 from ferryman._model.records import JobCard, Snapshot, SnapshotFile, TableCard

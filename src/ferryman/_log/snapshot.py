@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ferryman._log.checkpoint import Checkpoint, checksum, evolution_of, schemas_of
+from ferryman._log.cards import evolution_of, schemas_of
+from ferryman._log.checkpoint import Checkpoint, checksum
 from ferryman._log.fold import fold, of_groups, read_chain, read_snapshot_file
 from ferryman._log.sound import GROUPS_KEY, fitted, may_become
 from ferryman._model.records import JobCard, Snapshot, SnapshotFile

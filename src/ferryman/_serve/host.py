@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from ferryman._log.advance import advance
-from ferryman._log.checkpoint import Checkpoint, evolution_of, schemas_of
+from ferryman._log.cards import evolution_of, schemas_of
+from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._model.errors import FerrymanError, PeerFailed, StaleTask
 from ferryman._serve import client

@@ -18,7 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman._log.agreement import check_agreement
-from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of, keep_all
+from ferryman._log.cards import card_of, evolution_of
+from ferryman._log.checkpoint import Checkpoint, keep_all
 from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock

@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ferryman._log.checkpoint import Checkpoint, card_of, evolution_of, keep_all
+from ferryman._log.cards import card_of, evolution_of
+from ferryman._log.checkpoint import Checkpoint, keep_all
 from ferryman._log.declared import evolved
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.fold import rebuild
