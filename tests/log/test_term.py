@@ -10,7 +10,7 @@ import pytest
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
-from ferryman._log.term import Redo, check_term, left_behind, newest_term, read_term, take_term
+from ferryman._log.term import Redo, check_term, left_behind, newest_term, read_term, resumes, take_term
 from ferryman._model.errors import CorruptCheckpoint, Superseded
 from ferryman._model.records import Manifest, RoutingTable
 
@@ -126,3 +126,27 @@ def test_an_intent_of_a_run_that_was_taken_over_does_not_count(tmp_path: Path) -
     assert left_behind(log, None, second) is None
     log.intend(1, 1000, term=second.number)
     assert left_behind(log, None, second) == Redo(1, {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("redo", "latest", "wanted"),
+    [
+        (None, None, True),
+        (None, (4, 1), True),
+        (None, (5, 2), False),
+        # It redoes epoch 5, at the time that had; only the one after it comes at a time of this run.
+        (5, (4, 1), True),
+        (5, (5, 2), True),
+        (5, (6, 2), False),
+    ],
+)
+def test_a_run_tells_between_which_epochs_the_job_was_away(
+    tmp_path: Path, redo: int | None, latest: tuple[int, int] | None, wanted: bool
+) -> None:
+    term = take_term(at(tmp_path), "run", "job", above=1, redo=Redo(redo, {}, 1) if redo else None)
+    manifest = None
+    if latest is not None:
+        epoch, number = latest
+        manifest = Manifest(epoch, epoch, False, 0, RoutingTable.even(1, 1, 1), {}, {}, term=number)
+
+    assert resumes(term, manifest) is wanted

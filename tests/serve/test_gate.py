@@ -105,6 +105,55 @@ def test_strangers_who_only_stay_are_shown_out(state_host, control, monkeypatch)
     assert ask(Running("j", "c", 1, control.location, control.token), "echo", a=1) == {"a": 1}
 
 
+def test_a_caller_with_the_token_is_let_in_while_strangers_stay(control):
+    port = int(control.location.rpartition(":")[2])
+    with contextlib.ExitStack() as staying:
+        for _ in range(gate.MOST_STRANGERS):
+            last = staying.enter_context(socket.create_connection(("127.0.0.1", port)))
+
+        for number in range(3):
+            assert ask(Running("j", "c", 1, control.location, control.token), "echo", a=number) == {"a": number}
+        # They were all there meanwhile, as far as there is room.
+        assert not cut_off(last)
+        assert len(control._gate._strangers) <= 64
+
+
+def test_who_calls_from_one_address_does_not_take_the_places_of_others(control, monkeypatch):
+    port = int(control.location.rpartition(":")[2])
+    monkeypatch.setattr(gate, "MOST_STRANGERS", 6)
+
+    def call(address):
+        return staying.enter_context(socket.create_connection(("127.0.0.1", port), source_address=(address, 0)))
+
+    def settled(strangers):
+        deadline = time.monotonic() + 20
+        while len(control._gate._strangers) != strangers:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    with contextlib.ExitStack() as staying:
+        other = call("127.0.0.2")
+        many = [call("127.0.0.3") for _ in range(20)]
+        settled(6)
+        late = call("127.0.0.4")
+
+        assert all(cut_off(one, wait=20) for one in many[:16])
+        assert not any(cut_off(one) for one in (other, late, *many[16:]))
+
+
+def cut_off(caller, wait=0.2):
+    """Tell whether the gate has closed a connection; it sends nothing before, or what a server begins with."""
+    caller.settimeout(wait)
+    try:
+        while caller.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
 def test_a_stranger_who_speaks_on_and_on_is_cut_off(control):
     port = int(control.location.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port)) as caller:

@@ -117,6 +117,23 @@ def test_a_run_removes_homes_that_nobody_lives_in_and_no_others(tmp_path):
     assert mine.exists()
 
 
+def test_a_home_that_is_removed_while_one_moves_in_is_made_again(tmp_path, monkeypatch):
+    mine, opened, taken = home("/checkpoint", "mine", str(tmp_path)), os.open, []
+
+    def late(path, *rest, **more):
+        # Another run took it for left, just before.
+        if str(path).startswith(str(mine)) and not taken:
+            taken.append(path)
+            mine.rmdir()
+        return opened(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", late)
+    settle(mine)
+
+    assert taken
+    assert mine.exists()
+
+
 class Many(Operator):
     n = Value(int, 0)
     output = "key string"

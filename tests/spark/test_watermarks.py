@@ -120,3 +120,28 @@ def test_a_watermark_that_sees_no_rows_is_not_waited_for_longer_than_it_says(spa
     assert before, "it was waited for at first"
     assert first.time_ms - manifests[0].time_ms >= 1000
     assert first.watermarks.heard_ms == {"event_time@Never": manifests[0].time_ms}
+
+
+def test_the_time_in_which_the_job_was_away_makes_nobody_idle(spark: Any, tmp_path: Path) -> None:
+    beside = Beside(spark, tmp_path, INPUT)
+    rows: list[Any] = []
+    now_ms = 1_700_000_000_000
+
+    def run() -> None:
+        ferry = Ferry(spark, tmp_path / "checkpoint", clock=lambda: now_ms)
+        source = ferry.stream(beside.stream())
+        sink = sinks.foreach(lambda frame, _: rows.extend(tuple(row) for row in frame.collect()))
+        often = seen(source.where("sensor = 'often'").with_watermark("time", 0.0), "often")
+        rarely = seen(source.where("sensor = 'rarely'").with_watermark("time", 0.0, idle="1 minute"), "rarely")
+        ferry.start(
+            "job", often.write(sinks.none()), rarely.write(sink), instances=1, trigger={"availableNow": True}
+        ).wait()
+
+    beside.give([("often", at(100), None), ("rarely", at(100), None)])
+    run()
+    now_ms += 3_600_000
+    # The backlog of the one comes before that of the other.
+    beside.give([("often", at(500), None)], [("often", at(510), None)], [("rarely", at(150), None)])
+    run()
+
+    assert [(time.minute, time.second) for _, time in rows] == [(1, 40), (2, 30)]

@@ -160,6 +160,17 @@ def left_behind(checkpoint: Checkpoint, latest: Manifest | None, before: Term | 
     return Redo(epoch, before.reading, instances)
 
 
+def resumes(term: Term, latest: Manifest | None) -> bool:
+    """Tell whether the job was away between the newest epoch and the next one of a run.
+
+    So it was before the first epoch of a run; and where that one was begun by an earlier run, and is redone at the
+    time it had then, before the second.
+    """
+    if latest is None or latest.term != term.number:
+        return True
+    return term.redo is not None and term.redo.epoch == latest.epoch
+
+
 def check_term(checkpoint: Checkpoint, term: Term) -> None:
     """Raise `Superseded` unless a term is still the newest, and still this run's."""
     numbers = checkpoint.numbers("terms")

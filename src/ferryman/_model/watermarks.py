@@ -23,7 +23,8 @@ class Watermarks:
     next_ms
         What the next epoch goes by: the least of all inputs, once each has seen a row or has been silent for too long.
     heard_ms
-        When each input that is not waited for for ever last saw a row, or was declared: the time of that epoch.
+        When each input that is not waited for for ever last saw a row, was declared, or began to be read again after
+        the job was away: the time of that epoch.
     """
 
     inputs: Mapping[str, int] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Watermarks:
         held: bool = False,
         now_ms: int = 0,
         idle: Mapping[str, int] | None = None,
+        resumed: bool = False,
     ) -> Watermarks:
         """Give the watermarks after an epoch that saw these times, less their delays. They never go back.
 
@@ -47,7 +49,8 @@ class Watermarks:
         meanwhile counts as soon as none is held.
 
         Inputs in `idle` are not waited for once they have seen no row for so many milliseconds, by the times of epochs:
-        what is redone comes to the same. While all are silent, time stands still.
+        what is redone comes to the same. While all are silent, time stands still. Before an epoch that is `resumed` the
+        job was away: nobody could be heard then, so that time does not count.
 
         Examples
         --------
@@ -58,12 +61,15 @@ class Watermarks:
         >>> first = Watermarks().after(["t", "u"], {"t": 5000}, now_ms=100, idle={"u": 60})
         >>> first.next_ms, first.after(["t", "u"], {}, now_ms=160, idle={"u": 60}).next_ms
         (None, 5000)
+        >>> first.after(["t", "u"], {}, now_ms=160, idle={"u": 60}, resumed=True).next_ms is None
+        True
         """
         inputs = dict(self.inputs)
         for name, time_ms in seen.items():
             inputs[name] = max(time_ms, inputs.get(name, time_ms))
         names, idle = list(declared), idle or {}
-        heard = {name: now_ms if name in seen else self.heard_ms.get(name, now_ms) for name in names if name in idle}
+        last = {} if resumed else self.heard_ms
+        heard = {name: now_ms if name in seen else last.get(name, now_ms) for name in names if name in idle}
         if held:
             return Watermarks(inputs, self.used_ms, self.next_ms, heard)
         counted = [inputs.get(name) for name in names if name not in heard or now_ms - heard[name] < idle[name]]

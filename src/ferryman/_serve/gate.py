@@ -4,7 +4,8 @@ Arrow Flight hands a request to its middleware when it has the whole of it in me
 sent it. So a server listens on a socket in a directory of its user's alone, and this gate on the address that others
 reach. It looks at the frames of HTTP/2 until it has seen the token among the headers of a call; from then on it only
 passes bytes on. Who has not shown the token may send as much as a small request takes, so that he is told what is
-wrong, and is cut off then, or after a few seconds; and there are only so many of those at a time.
+wrong, and is cut off then, or after a few seconds; and there are only so many of those at a time: who comes then takes
+the place of the one who has stayed longest, as who has the token shows it at once.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 # What one who has not shown the token may send, how long he may stay, and how many of them there may be.
 STRANGER_BYTES = 64 << 10
 STRANGER_S = 10.0
-MOST_STRANGERS = 32
+MOST_STRANGERS = 256
+# How many of them may come from one address, so that one cannot take the places of all others.
+MOST_FROM_ONE = 64
 # How many callers there may be in all.
 MOST_CALLERS = 512
 
@@ -58,7 +62,9 @@ class Gate:
         self._inside = inside
         self._shown = _shown(f"Bearer {token}")
         self._lock = threading.Lock()
-        self._strangers = self._callers = 0
+        # Where each came from; who has stayed longest is the first.
+        self._strangers: dict[socket.socket, str] = {}
+        self._callers = 0
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listening = socket.create_server((address, 0), family=family, backlog=MOST_CALLERS)
         self.port: int = self._listening.getsockname()[1]
@@ -74,31 +80,44 @@ class Gate:
     def _accept(self) -> None:
         while True:
             try:
-                caller, _ = self._listening.accept()
+                caller, (address, *_) = self._listening.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
                     time.sleep(0.1)
                     continue
                 return
             with self._lock:
-                full = self._strangers >= MOST_STRANGERS or self._callers >= MOST_CALLERS
+                full = self._callers >= MOST_CALLERS
                 if not full:
-                    self._strangers, self._callers = self._strangers + 1, self._callers + 1
+                    self._make_room(address)
+                    self._strangers[caller] = address
+                    self._callers += 1
             if full:
                 caller.close()
             else:
                 threading.Thread(target=self._serve, args=(caller,), name="ferryman-caller", daemon=True).start()
 
+    def _make_room(self, address: str) -> None:
+        """Cut a stranger off where there are too many, from the new one's address or in all; with the lock held."""
+        count = Counter(self._strangers.values())
+        if count[address] < MOST_FROM_ONE:
+            if len(self._strangers) < MOST_STRANGERS:
+                return
+            # Who sends many does it to his own cost.
+            address = count.most_common(1)[0][0]
+        longest = next(one for one, where in self._strangers.items() if where == address)
+        del self._strangers[longest]
+        # Its thread sees that and ends.
+        with contextlib.suppress(OSError):
+            longest.shutdown(socket.SHUT_RDWR)
+
     def _serve(self, caller: socket.socket) -> None:
-        known = False
         server = socket.socket(socket.AF_UNIX)
         back: threading.Thread | None = None
 
         def leave() -> None:
-            nonlocal known
             with self._lock:
-                self._strangers -= not known
-            known = True
+                self._strangers.pop(caller, None)
 
         try:
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -117,9 +136,9 @@ class Gate:
                     one.shutdown(socket.SHUT_RDWR)
             if back is not None:
                 back.join()
+            leave()
             caller.close()
             server.close()
-            leave()
             with self._lock:
                 self._callers -= 1
 

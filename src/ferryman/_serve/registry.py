@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -67,7 +68,11 @@ def running() -> list[Running]:
                 continue
             one = Running(**json.loads(file.read_text()))
             os.kill(one.pid, 0)
-        except (ValueError, TypeError, OverflowError, RecursionError, ProcessLookupError):
+        except ProcessLookupError:
+            # In another container, which shares the directory, processes have other numbers.
+            if _is_left(own_directory() / f"control-{file.stem}.sock"):
+                file.unlink(missing_ok=True)
+        except (ValueError, TypeError, OverflowError, RecursionError):
             with contextlib.suppress(OSError):
                 file.unlink()
         except OSError:
@@ -81,5 +86,27 @@ def _remove_sockets() -> None:
     """Remove the sockets that killed drivers left."""
     for left in own_directory().glob("control-*.sock"):
         pid = left.name.split("-")[1]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        # One whose process lives may be about to listen.
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists() and _is_left(left):
             left.unlink(missing_ok=True)
+
+
+def _is_left(path: Path) -> bool:
+    """Tell whether nobody listens on a socket any more, in no container that shares its directory."""
+    folder = None
+    with socket.socket(socket.AF_UNIX) as caller:
+        # Not to wait where many call at once.
+        caller.setblocking(False)
+        try:
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            # A path may be too long for a socket.
+            short = Path(f"/proc/self/fd/{folder}")
+            caller.connect(str((short if short.is_dir() else path.parent) / path.name))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return True
+        except OSError:
+            return False
+        finally:
+            if folder is not None:
+                os.close(folder)
+    return False

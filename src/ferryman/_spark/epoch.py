@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from ferryman._log.batch_files import files_by_age
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.spark_log import SparkLogKeeper, values_of
-from ferryman._log.term import Term, check_term
+from ferryman._log.term import Term, check_term, resumes
 from ferryman._model.clock import epoch_time
 from ferryman._model.errors import PinningLost
 from ferryman._model.records import (
@@ -426,7 +426,8 @@ class EpochRunner:
                 seen[name] = max(time_ms, seen.get(name, time_ms))
         before = self.latest.watermarks if self.latest else Watermarks()
         names, idle = self._planner.watermarks(), self._planner.idle()
-        return before.after(names, seen, held=bool(self._held), now_ms=now_ms, idle=idle)
+        resumed = resumes(self.term, self.latest)
+        return before.after(names, seen, held=bool(self._held), now_ms=now_ms, idle=idle, resumed=resumed)
 
     def _gather(
         self, epoch: int, combine: set[str]

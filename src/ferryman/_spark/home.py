@@ -36,14 +36,14 @@ def _base(configured: str | None) -> Path:
         return _owned(configured)
     for name in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
         if place := os.environ.get(name):
-            return _owned(place.replace(":", ",").split(",")[0])
+            return _owned(place.replace(":", ",").split(",")[0], given=True)
     return own_directory()
 
 
 @lru_cache(maxsize=64)
-def _owned(place: str) -> Path:
+def _owned(place: str, given: bool = False) -> Path:
     """Give this user's directory in a place that others may use too; looked at once, as each task comes this way."""
-    return own_directory(Path(place))
+    return own_directory(Path(place), given=given)
 
 
 def settle(place: Path) -> None:
@@ -71,8 +71,12 @@ _settled: dict[Path, int] = {}
 
 def _lock(place: Path) -> int:
     while True:
-        make(place)
-        fd = os.open(place / _LIVING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            make(place)
+            fd = os.open(place / _LIVING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            # So it may have been between the two.
+            continue
         fcntl.flock(fd, fcntl.LOCK_SH)
         # Who took it for left may just have removed it.
         with contextlib.suppress(FileNotFoundError):
