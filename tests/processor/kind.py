@@ -6,7 +6,7 @@ import datetime
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,8 @@ class Kind:
         Which of Spark's operators runs it: "rows", "pandas" or "function".
     until
         How many rows come out, for one that goes by the clock and does not end by itself on Spark.
+    instances
+        How many instances share the keys, and on Spark partitions.
     """
 
     name: str
@@ -79,6 +81,12 @@ class Kind:
     initial: Callable[[SparkSession], Any] | None = None
     until: int | None = None
     conf: dict[str, str] = field(default_factory=dict)
+    instances: int = 1
+
+    def spread(self) -> Kind:
+        """Give the same on two instances, with frames of two rows."""
+        conf = {**self.conf, "spark.sql.execution.arrow.maxRecordsPerBatch": "2"}
+        return replace(self, name=f"{self.name}, spread", conf=conf, instances=2)
 
     def build(self, stream: Any, spark: SparkSession) -> Any:
         grouped = stream.groupBy(*self.key)
@@ -95,9 +103,9 @@ class Runs:
 
     def __init__(self, kind: Kind, spark: SparkSession, place: Path) -> None:
         self.kind = kind
-        # What rows of one task have to do with each other is to be the same: one partition, one instance.
+        # What rows of one task have to do with each other is to be the same: by itself one partition, one instance.
         self.spark = spark.newSession()
-        for name, value in {"spark.sql.shuffle.partitions": "1", **kind.conf}.items():
+        for name, value in {"spark.sql.shuffle.partitions": str(kind.instances), **kind.conf}.items():
             self.spark.conf.set(name, value)
         self.beside = Beside(self.spark, place, kind.input)
         self.beside.give(*kind.batches)
@@ -125,7 +133,7 @@ class Runs:
         found: list[Rows] = []
         stream = self.kind.build(Ferry(self.spark, self.beside.place / "ferried").stream(self._source()), self.spark)
         sink = sinks.foreach(lambda frame, _: found.append([tuple(row) for row in frame.collect()]))
-        stream.write(sink).start("kind", instances=1, trigger={"availableNow": True}).wait()
+        stream.write(sink).start("kind", instances=self.kind.instances, trigger={"availableNow": True}).wait()
         return _batches(found)
 
     def _source(self) -> Any:

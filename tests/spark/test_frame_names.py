@@ -120,6 +120,23 @@ def test_a_column_with_the_name_of_an_inner_part_of_a_stream_does_no_harm(spark:
     assert marked.groupBy("parent").transformWithState(Told(), "what string", "Append", "EventTime").columns == ["what"]
 
 
+def test_a_column_is_given_by_name_or_place_as_by_a_dataframe(spark: Any, tmp_path: Path) -> None:
+    beside = Beside(spark, tmp_path, "k string, Value long, name string, `a ``b` long")
+    beside.give([("a", 1, "x", 2)])
+    frame, stream = beside.stream(), Ferry(spark, tmp_path / "f").stream(beside.stream())
+    for item in ("VALUE", "value", "`Value`", "k", 0, 2, -3):
+        chosen = stream.select(stream[item].alias("it")).schema
+        assert chosen == frame.select(frame[item].alias("it")).schema, item
+    assert stream.select(stream["a `b"]).columns == ["a `b"]
+    for wrong in ("nothing", 4, -5, None):
+        with pytest.raises(NotOnStream, match=r"no column .*'k', 'Value', 'name'"):
+            stream[wrong]  # type: ignore[index]
+    # Operators and steps have parts of that name.
+    with pytest.raises(NotOnStream, match=r'The column goes by stream\["name"\]'):
+        stream.name  # noqa: B018
+    assert not hasattr(stream, "parent")
+
+
 def test_a_batch_is_refused_with_the_line_to_change(spark: Any, tmp_path: Path) -> None:
     batch = spark.createDataFrame([("a", 1)], "k string, v long")
     with pytest.raises(InvalidConfiguration, match=r"readStream.*leave ferry.stream out.*initialState"):
@@ -140,13 +157,13 @@ def test_the_watermark_goes_with_its_column_through_steps(beside: Beside, step: 
         kept = step(df.withWatermark("time", "10 seconds"))
         return kept.groupBy("k").transformWithState(Told(), "what string", "Append", "EventTime")
 
-    stream = Ferry(beside.spark, beside.place / "ferried").stream(beside.stream()).withWatermark("time", "10 seconds")
-    assert step(stream).schema == step(beside.stream().withWatermark("time", "10 seconds")).schema
     # The third batch still goes by what was late in the second.
     beside.give([("too late", 9, at(3))])
     ours = beside.on_ferryman(_unwatched(build))
     assert "too late" not in str(ours)
     same(ours, beside.on_spark(_unwatched(build), "append"))
+    stream = Ferry(beside.spark, beside.place / "ferried").stream(beside.stream()).withWatermark("time", "10 seconds")
+    assert step(stream).schema == step(beside.stream().withWatermark("time", "10 seconds")).schema
 
 
 def test_a_watermark_that_was_lost_on_the_way_is_refused(beside: Beside) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import subprocess
 import sys
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zoned
+from processor.beside import Beside
 from pyspark import cloudpickle
 
+from ferryman import Ferry, Operator, sinks
 from ferryman._state.zones import in_zone
 
 # The workers cannot import what is beside the tests.
@@ -52,6 +56,26 @@ def test_the_sessions_zone_changes_nothing(spark, tmp_path, in_utc, zone):
     assert all(in_utc[1].values())
     assert deltas == in_utc[0]
     assert rows == in_utc[1]
+
+
+class Hours(Operator):
+    output = "zone string, hour long, local long"
+
+    def process(self, key, row):
+        yield row.time.tzname(), row.time.hour, row.time.astimezone(ZoneInfo("Europe/Berlin")).hour
+
+
+def test_an_operator_sees_times_in_utc(spark, tmp_path):
+    beside = Beside(spark, tmp_path, "k string, time timestamp")
+    beside.give([("a", datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.timezone.utc))])
+    seen = sinks.memory()
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        stream = Ferry(spark, tmp_path / "checkpoint").stream(beside.stream()).key_by("k").process(Hours)
+        stream.write(seen).start("hours", instances=1, trigger={"availableNow": True}).wait()
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    assert [tuple(row.values()) for row in seen.rows()] == [("UTC", 12, 14)]
 
 
 def test_the_machines_zone_changes_nothing(tmp_path, in_utc):

@@ -91,16 +91,31 @@ class FrameNames:
         """Tell that rows go on coming."""
         return True
 
-    def __getitem__(self, name: str) -> Column:
-        """Give a column by name, for conditions: `stream.where(stream["value"] > 5)`."""
-        if name in self.schema.names:
-            return F.col(f"`{name}`")
-        raise NotOnStream(f"the stream has no column {name!r}; it has {', '.join(map(repr, self.schema.names))}.")
+    def named(self, column: str) -> str | None:
+        """Find a column as Spark does."""
+        raise NotImplementedError
+
+    def __getitem__(self, item: str | int) -> Column:
+        """Give a column by name or place, for conditions: `stream.where(stream["value"] > 5)`."""
+        names = self.schema.names
+        if isinstance(item, int) and -len(names) <= item < len(names):
+            name: str | None = names[item]
+        else:
+            name = self.named(item) if isinstance(item, str) else None
+        if name is None:
+            raise NotOnStream(
+                f"the stream has no column {item!r}; it has {', '.join(map(repr, names))}. Give the name of one, or "
+                "its place from 0 on."
+            )
+        return F.col(f"`{name.replace('`', '``')}`")
 
     def __getattr__(self, name: str) -> Any:
         # Python asks for names of its own, and must hear of them as it is used to.
-        if name.startswith("_") or name in _OWN or "schema" not in self.__dict__:
+        if name.startswith("_") or "schema" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name in _OWN:
+            column = f'. The column goes by stream["{name}"]' if name in self.schema.names else ""
+            raise NotOnStream(f"{name!r} is a name of streams' own, and this one has no such part{column}.")
         if name in self.schema.names:
             return self[name]
         hint = INSTEAD.get(name)
