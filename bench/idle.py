@@ -50,6 +50,9 @@ class Fixed:
     def ended(self, planner: Planner, latest: Manifest | None, *, committed: bool) -> None:
         """Nothing to learn."""
 
+    def relay(self, instances: int) -> None:
+        """It stays as it is."""
+
     def count(self, receipts: Any) -> None:
         """Nothing to count."""
 

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from bench.latency import Change, Rows
 from bench.report import Result
 from ferryman import sources
+from ferryman.sinks import SinkStart
 
 # A backlog of less than this is none: the epoch under way and the one before it.
 _BEHIND_S = 3.0
@@ -115,13 +116,18 @@ class Kept:
 
     whole = True
     label = "bench"
+    told = False
 
     def __init__(self, load: Load, start: datetime) -> None:
         self.parts: list[tuple[int, float, pa.Table]] = []
         self._load = load
         self._start = start.timestamp()
 
-    def begin(self, job_id: str, epoch: int) -> None:
+    def claim(self, job_id: str) -> int:
+        """Know of no run."""
+        return 0
+
+    def begin(self, start: SinkStart) -> None:
         """Nothing to do."""
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:

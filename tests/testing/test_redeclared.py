@@ -199,3 +199,13 @@ def test_changed_aggregates_are_refused_as_a_job_refuses_them(changed: dict[str,
 
         harness.redeclare(aggregated(n=aggregates.count()))
         assert harness.state() == before
+
+
+def test_an_input_column_of_an_aggregate_may_get_another_name() -> None:
+    def build(column: str) -> Any:
+        return lambda stream: stream.key_by("key").aggregate(name="Sums", total=aggregates.sum(column))
+
+    with Harness(build("x"), "key string, x long, y long") as harness:
+        harness.epoch([("a", 1, 5)])
+        harness.redeclare(build("y"))
+        assert harness.epoch([("a", 1, 5)]) == [("a", 6)]

@@ -263,8 +263,9 @@ class KeyedStream:
         if self.parent.event_time is not None and self.parent.event_time.drops:
             needed.add(self.parent.event_time.column)
         spec = self._spec(label, needed, aggregation.state, runner.output, runner)
-        # Another aggregate may keep columns of the same name and type, and would go on with what is not its own.
-        settings = {each: f"{one.kind}({one.column or ''})" for each, one in aggregates.items()}
+        # Another kind of aggregate may keep columns of the same name and type, and would go on with what is not its own.
+        # Which column it is of is not asked: that may have got another name.
+        settings = {each: one.kind for each, one in aggregates.items()}
         spec = replace(spec, tables=(replace(spec.tables[0], settings=settings),))
         stream = self.operated(spec, output)
         if isinstance(stream, Operated) and stream.spec.time == TimeSpec():
