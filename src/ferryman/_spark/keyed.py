@@ -263,7 +263,7 @@ class KeyedStream:
         if self.parent.event_time is not None and self.parent.event_time.drops:
             needed.add(self.parent.event_time.column)
         spec = self._spec(label, needed, aggregation.state, runner.output, runner)
-        # Another kind of aggregate may keep columns of the same name and type, and would go on with another one's state.
+        # Another kind of aggregate may keep columns of the same name and type, and would go on with its state.
         # Which column it is of is not asked: that may have got another name.
         settings = {each: one.kind for each, one in aggregates.items()}
         spec = replace(spec, tables=(replace(spec.tables[0], settings=settings),))
