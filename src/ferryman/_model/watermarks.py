@@ -63,13 +63,19 @@ class Watermarks:
         (None, 5000)
         >>> first.after(["t", "u"], {}, now_ms=160, idle={"u": 60}, resumed=True).next_ms is None
         True
+        >>> ahead = Watermarks().after(["t", "u"], {"t": 5000}, now_ms=10**9, idle={"u": 60})
+        >>> ahead.after(["t", "u"], {}, now_ms=100, idle={"u": 60}).after(["t", "u"], {}, now_ms=160, idle={"u": 60}).next_ms
+        5000
         """
         inputs = dict(self.inputs)
         for name, time_ms in seen.items():
             inputs[name] = max(time_ms, inputs.get(name, time_ms))
         names, idle = list(declared), idle or {}
         last = {} if resumed else self.heard_ms
-        heard = {name: now_ms if name in seen else last.get(name, now_ms) for name in names if name in idle}
+        # A clock that was ahead for a moment must not have an input waited for until it comes there again.
+        heard = {
+            name: now_ms if name in seen else min(now_ms, last.get(name, now_ms)) for name in names if name in idle
+        }
         if held:
             return Watermarks(inputs, self.used_ms, self.next_ms, heard)
         counted = [inputs.get(name) for name in names if name not in heard or now_ms - heard[name] < idle[name]]
