@@ -64,7 +64,8 @@ class Watermarks:
         >>> first.after(["t", "u"], {}, now_ms=160, idle={"u": 60}, resumed=True).next_ms is None
         True
         >>> ahead = Watermarks().after(["t", "u"], {"t": 5000}, now_ms=10**9, idle={"u": 60})
-        >>> ahead.after(["t", "u"], {}, now_ms=100, idle={"u": 60}).after(["t", "u"], {}, now_ms=160, idle={"u": 60}).next_ms
+        >>> back = ahead.after(["t", "u"], {}, now_ms=100, idle={"u": 60})
+        >>> back.after(["t", "u"], {}, now_ms=160, idle={"u": 60}).next_ms
         5000
         """
         inputs = dict(self.inputs)
