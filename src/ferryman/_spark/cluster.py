@@ -67,7 +67,7 @@ class Worker:
 
     def homes(self, operator: str) -> list[Path]:
         """List the directories on this host that hold main copies of an operator."""
-        return list((self.place / "local").glob(f"**/ferryman/*/*/{operator}"))
+        return list((self.place / "local").glob(f"**/ferryman-*/*/*/{operator}"))
 
 
 @dataclass(frozen=True)
