@@ -114,6 +114,19 @@ def epoch(
 
 
 @app.command()
+def against(
+    revision: Annotated[str, typer.Argument(help="The earlier code, by any name that git knows.")],
+    benchmarks: Annotated[str | None, typer.Option(help="Which to run, comma-separated.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 6,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Throughput and small epochs of this code beside those of an earlier revision, in turns."""
+    chosen = _names(benchmarks, tuple(_load("against").BENCHMARKS), "--benchmarks")
+    _run("against", json, revision=revision, benchmarks=chosen, rounds=rounds, scratch=scratch)
+
+
+@app.command()
 def drivers(
     seconds: Annotated[float, typer.Option(min=10, help="How long both drivers are there.")] = 600,
     seed: Annotated[int, typer.Option(help="What the random moments follow from.")] = 1,
