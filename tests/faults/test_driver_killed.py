@@ -1,4 +1,7 @@
-"""The driver dies by SIGKILL at every step of an epoch, and at random moments; nothing is lost or doubled."""
+"""The driver dies by SIGKILL at every step of an epoch, and at random moments; nothing is lost or doubled.
+
+Each time it is started again on another machine, as far as it can tell: other cores, another zone, other instances.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,14 @@ DRIVE = Path(__file__).with_name("drive.py")
 PARTS = ("trail", "words")
 
 
-def drive(checkpoint: Path, out: Path, rows: int, per_epoch: int, instances: int = 2, **environment: str):
+# Where a job is started again: with more cores or fewer, in another time zone, with other instances.
+CORES = (2, 1, 3)
+ZONES = ("UTC", "America/St_Johns", "Asia/Kolkata", "Pacific/Auckland")
+
+
+def drive(
+    checkpoint: Path, out: Path, rows: int, per_epoch: int, instances: int = 2, *, cores: int = 2, **environment: str
+):
     """Start a driver as a process group of its own."""
     return subprocess.Popen(
         [
@@ -38,7 +48,7 @@ def drive(checkpoint: Path, out: Path, rows: int, per_epoch: int, instances: int
             str(rows),
             str(per_epoch),
             str(instances),
-            "local[2,4]",
+            f"local[{cores},4]",
         ],
         env={**os.environ, "FLEET_PARTS": ",".join(PARTS), **environment},
         stdout=subprocess.PIPE,
@@ -67,7 +77,8 @@ def test_a_driver_killed_at_every_step_of_an_epoch_changes_nothing(spark, tmp_pa
     epochs = [0]
     # Each run resumes what the one before left; it dies at its own step, in its second or third epoch.
     for number, name in enumerate(STEPS):
-        process = drive(checkpoint, out, rows, per_epoch, instances=2 + number % 2, FERRYMAN_FAULT=f"{name}:2")
+        machine = {"cores": CORES[number % len(CORES)], "TZ": ZONES[number % len(ZONES)]}
+        process = drive(checkpoint, out, rows, per_epoch, 2 + number % 2, **machine, FERRYMAN_FAULT=f"{name}:2")
         output = end(process)
         assert process.returncode == -signal.SIGKILL, f"{name} was not reached:\n{output}"
         epochs.append(committed(checkpoint))
@@ -91,7 +102,10 @@ def test_the_power_is_cut_at_every_step_of_an_epoch_and_nothing_is_lost_or_doubl
     seed = int(os.environ.get("FERRYMAN_SEED", "11"))
     promised = 0
     for number, name in enumerate(STEPS):
-        process = drive(checkpoint, out, rows, per_epoch, 2 + number % 2, FERRYMAN_FAULT=f"{name}:2", **disk)
+        machine = {"cores": CORES[number % len(CORES)], "TZ": ZONES[number % len(ZONES)]}
+        process = drive(
+            checkpoint, out, rows, per_epoch, 2 + number % 2, **machine, FERRYMAN_FAULT=f"{name}:2", **disk
+        )  # fmt: skip
         output = end(process)
         assert process.returncode == -signal.SIGKILL, f"{name} was not reached:\n{output}"
         # What a kill leaves may be more than what was promised by an epoch: the one it was killed in.
@@ -118,7 +132,8 @@ def test_a_driver_killed_at_random_moments_changes_nothing(spark, tmp_path):
     chance = random.Random(int(os.environ.get("FERRYMAN_SEED", "11")))
     for _ in range(2):
         before = committed(checkpoint)
-        process = drive(checkpoint, out, rows, per_epoch, instances=chance.choice([1, 2, 3]))
+        machine = {"cores": chance.choice(CORES), "TZ": chance.choice(ZONES)}
+        process = drive(checkpoint, out, rows, per_epoch, chance.choice([1, 2, 3]), **machine)
         # Wait for an epoch of this run, then for some part of the next few.
         deadline = time.monotonic() + 120
         while committed(checkpoint) <= before and process.poll() is None and time.monotonic() < deadline:

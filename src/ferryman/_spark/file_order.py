@@ -12,9 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import xxhash
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -48,12 +45,3 @@ def hashes(paths: Sequence[str]) -> tuple[int, ...]:
     """Hash the names of files as `with_file` does."""
     found = (xxhash.xxh64_intdigest(path.encode(), seed=42) for path in paths)
     return tuple(one - (1 << 64) if one >= 1 << 63 else one for one in found)
-
-
-def ages(files: Sequence[int], column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Give the place of each row's file in the order of files; one that is not among them comes first."""
-    known = np.array(files, np.int64)
-    order = np.argsort(known)
-    wanted = column.to_numpy()
-    place = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
-    return np.where(known[order[place]] == wanted, order[place], -1)

@@ -28,8 +28,9 @@ from ferryman._model.records import DeltaRef, HeldRows
 from ferryman._operator.run import Given, Made, Runner, Time, in_time
 from ferryman._operator.sides import LATE, sided_schema, with_sides
 from ferryman._spark.batches import width
-from ferryman._spark.file_order import FILE, ages
+from ferryman._spark.file_order import FILE
 from ferryman._spark.home import alone, home, host, move_out, settle, writable
+from ferryman._spark.row_order import ordered
 from ferryman._spark.share import Share
 from ferryman._spark.waiting import hold, resume
 from ferryman._spark.weight import grown
@@ -452,18 +453,12 @@ def _in_order(spec: OperatorSpec, control: Control, instance: int, batches: list
             "the epoch with another layout than one partition per instance. Keep unions, coalesce and repartition "
             "out of `transform` between operators, and adaptive execution off for the job."
         )
-    sequence = rows.column(SEQUENCE).to_numpy()
-    order = None
+    sequence, file = rows.column(SEQUENCE).to_numpy(), None
     if FILE in rows.column_names:
-        # The anchor's row is of no file, so it stays the first.
-        order = np.lexsort((sequence, ages(control.files, rows.column(FILE))))
+        file = rows.column(FILE).to_numpy()
         rows = rows.drop_columns([FILE])
-    elif (np.diff(sequence) < 0).any():
-        order = np.argsort(sequence, kind="stable")
-    if order is not None:
-        rows = rows.take(pa.array(order))
-        sequence = sequence[order]
-    # The anchor's row has the sequence -1, so after ordering it comes first.
+    rows, sequence = ordered(rows, sequence, file, control.files)
+    # The anchor's row has the sequence -1 and is of no file, so it is the first now.
     anchors = int((sequence[:2] < 0).sum())
     return rows.slice(anchors).drop_columns([TOKEN, SEQUENCE])
 
