@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,7 +20,7 @@ NO_FILE = 0
 numbers = st.integers(0, 12)
 row = st.tuples(numbers, st.sampled_from([*FILES, NO_FILE]))
 # As a shuffle brings them: a few runs in order; and as none ever does.
-runs = st.lists(st.lists(row, max_size=6).map(sorted), max_size=5).map(lambda each: sum(each, start=[]))
+runs = st.lists(st.lists(row, max_size=6).map(sorted), max_size=5).map(lambda each: list(chain(*each)))
 mixed = st.lists(row, max_size=20)
 
 
