@@ -18,7 +18,7 @@ serving = pytest.importorskip("werkzeug.serving")
 from ferryman._log.checkpoint import Checkpoint  # noqa: E402
 from ferryman._log.remote import RemoteDirectory  # noqa: E402
 from ferryman._log.term import check_term, take_term  # noqa: E402
-from ferryman._model.errors import CheckpointInUse, Superseded  # noqa: E402
+from ferryman._model.errors import CheckpointInUse, InvalidConfiguration, Superseded  # noqa: E402
 from ferryman._model.records import Manifest, RoutingTable  # noqa: E402
 
 
@@ -76,6 +76,19 @@ def test_a_second_driver_takes_over_and_the_first_is_told(server: str) -> None:
     check_term(log, second)
     with pytest.raises(Superseded):
         check_term(log, first)
+
+
+def test_a_password_is_in_no_message(server: str) -> None:
+    log = Checkpoint(RemoteDirectory(uri(server, "told")))
+    first = take_term(log, "first", "job")
+    take_term(log, "second", "job")
+    with pytest.raises(Superseded) as told:
+        check_term(log, first)
+    assert "s3://ferry:***@bucket/told" in str(told.value)
+    assert "secret" not in str(told.value)
+    with pytest.raises(InvalidConfiguration) as refused:
+        RemoteDirectory("nowhere://ferry:secret@bucket/told")
+    assert "secret" not in str(refused.value)
 
 
 def test_a_checkpoint_that_is_new_is_still_new_after_it_was_asked_whether_it_fences(server: str) -> None:

@@ -37,7 +37,8 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}")
 class Directory(Protocol):
     """A directory of immutable files, reached by relative names."""
 
-    uri: str
+    uri: str  # for people to read: without secrets
+    address: str  # what `directory` opens it by, in another process too
     spark_uri: str  # the same place as Spark must be told, whatever its default filesystem is
 
     def fences(self) -> bool:
@@ -119,7 +120,7 @@ class LocalDirectory:
 
     def __init__(self, root: Path, *, fsync: bool = False, disk: Disk | None = None) -> None:
         self.root = root.absolute()
-        self.uri = self.root.as_posix()
+        self.uri = self.address = self.root.as_posix()
         self.spark_uri = f"file://{self.uri}"
         self._fsync = fsync
         self._disk = disk or this_disk()

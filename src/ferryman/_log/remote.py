@@ -31,18 +31,19 @@ class RemoteDirectory:
     """A directory on any filesystem that pyarrow.fs reaches: S3, GCS, Azure, HDFS."""
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri.rstrip("/")
-        parts = urlsplit(self.uri)
+        self.address = uri.rstrip("/")
+        self.uri = masked(self.address)
+        parts = urlsplit(self.address)
         # Spark has its own ways to be told of servers and credentials.
         host = parts.netloc.rpartition("@")[2] if parts.scheme in ("s3", "gs") else parts.netloc
         self.spark_uri = parts._replace(netloc=host, query="").geturl().rstrip("/")
         try:
-            self._fs, root = pafs.FileSystem.from_uri(self.uri)
+            self._fs, root = pafs.FileSystem.from_uri(self.address)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidConfiguration(
-                f"{uri!r} is neither a path nor a URI that pyarrow reaches ({error}). Use a path, or a URI such as "
-                "s3://bucket/folder; write ./ before a path with a colon in it."
-            ) from error
+                f"{self.uri!r} is neither a path nor a URI that pyarrow reaches ({_without(parts.password, error)}). "
+                "Use a path, or a URI such as s3://bucket/folder; write ./ before a path with a colon in it."
+            ) from None
         self._root = root.rstrip("/")
         self._conditional: Any = None
 
@@ -58,7 +59,7 @@ class RemoteDirectory:
             self.delete([probe])
 
     def _conditionally(self) -> bool:
-        return urlsplit(self.uri).scheme in _CONDITIONAL and importlib.util.find_spec("obstore") is not None
+        return urlsplit(self.address).scheme in _CONDITIONAL and importlib.util.find_spec("obstore") is not None
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -98,7 +99,7 @@ class RemoteDirectory:
         from obstore.exceptions import AlreadyExistsError, BaseError
 
         if self._conditional is None:
-            self._conditional = _store(self.uri)
+            self._conditional = _store(self.address)
         with named(self.uri):
             try:
                 obstore.put(self._conditional, name, data, mode="create", use_multipart=False)
@@ -158,6 +159,24 @@ class RemoteDirectory:
 
     def sweep(self, folder: str) -> None:
         """Leave temporary files alone: another writer's cannot be told from a killed one's."""
+
+
+def masked(uri: str) -> str:
+    """Give a URI without its password, as it may be shown.
+
+    Examples
+    --------
+    >>> masked("s3://key:secret@bucket/jobs?region=eu")
+    's3://key:***@bucket/jobs?region=eu'
+    """
+    parts = urlsplit(uri)
+    user, at, host = parts.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    return parts._replace(netloc=f"{name}:***{at}{host}").geturl() if colon else uri
+
+
+def _without(secret: str | None, error: Exception) -> str:
+    return str(error).replace(secret, "***") if secret else str(error)
 
 
 def _store(uri: str) -> Any:

@@ -338,7 +338,7 @@ class EpochRunner:
             name: Control(
                 epoch,
                 self.run_id,
-                self.checkpoint.directory.uri,
+                self.checkpoint.directory.address,
                 self._fsync,
                 self._home,
                 routing.owner,

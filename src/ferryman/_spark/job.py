@@ -76,7 +76,7 @@ class Job(Changing, QueryNames):
         self._runner = runner
         self._background = background
         self._lock = lock
-        self._home = home(runner.checkpoint.directory.uri, runner.run_id, home_base)
+        self._home = home(runner.checkpoint.directory.address, runner.run_id, home_base)
         self._once = bool(trigger.get("availableNow") or trigger.get("once"))
         self._idle_s = idle_s
         self._progress: deque[EpochProgress] = deque(maxlen=10_000)

@@ -79,7 +79,7 @@ class Reconfigurer:
         self.planner = planner
         # Called when an epoch is wanted, data or not.
         self.wake: Callable[[], None] = lambda: None
-        self.hosts = StateHosts(checkpoint.directory.uri, run_id, home, tls)
+        self.hosts = StateHosts(checkpoint.directory.address, run_id, home, tls)
         self._epoch = latest.epoch if latest else 0
         self._freight = Freight()
         self._freight.note(latest)

@@ -375,7 +375,7 @@ class Harness:
         control = Control(
             epoch,
             self._run,
-            self.checkpoint.directory.uri,
+            self.checkpoint.directory.address,
             self._fsync,
             None,
             routing.owner,
