@@ -43,6 +43,14 @@ def test_a_card_is_read_back_and_a_new_directory_has_none(tmp_path: Path) -> Non
     assert at(tmp_path).card() == CARD
 
 
+def test_of_two_starts_at_once_one_writes_the_card_and_the_other_is_told(tmp_path: Path) -> None:
+    first, second = dataclasses.replace(CARD, id="1" * 32), dataclasses.replace(CARD, id="2" * 32)
+
+    assert at(tmp_path).create_first(first)
+    assert not at(tmp_path).create_first(second)
+    assert at(tmp_path).card() == first
+
+
 def test_the_exact_types_of_an_operator_survive_its_card() -> None:
     key = KeySchema(pa.schema([("room", pa.string()), pa.field("at", pa.timestamp("us", "UTC"), nullable=False)]))
     state = pa.schema(
