@@ -320,22 +320,27 @@ class Job(Changing, QueryNames):
                     self._changed.notify_all()
 
     def _give_back(self) -> None:
-        # Before the last epochs, so that these have no row wait for anything.
-        self._runner.changes.close(f"job {self.name!r} has ended")
-        if self._once and self._query_failure() is None:
-            self._last_epochs()
+        with contextlib.ExitStack() as rest:
+            # What is last here comes first; and whatever fails, the rest is given back all the same.
+            # The home of a run is of no use to the next one.
+            rest.callback(shutil.rmtree, self._home, ignore_errors=True)
+            rest.callback(self._runner.close)
+            rest.callback(self._background.close)
+            rest.callback(self._control.close)
+            rest.callback(self._reading.end)
+            rest.callback(self._end_clock)
+            # Before the last epochs, so that these have no row wait for anything.
+            self._runner.changes.close(f"job {self.name!r} has ended")
+            if self._once and self._query_failure() is None:
+                self._last_epochs()
+
+    def _end_clock(self) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._nudge.set()
         if self._clock.is_alive() and self._clock is not threading.current_thread():
             self._clock.join()
-        self._reading.end()
-        self._control.close()
-        self._background.close()
-        self._runner.close()
-        # The home of a run is of no use to the next one.
-        shutil.rmtree(self._home, ignore_errors=True)
 
     def _query_failure(self) -> BaseException | None:
         with contextlib.suppress(Py4JError):
