@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from readings import Readings
 
@@ -30,6 +32,41 @@ def test_a_sink_that_raises_fails_its_epoch_which_is_then_redone(spark, tmp_path
     assert isinstance(error.__cause__, ConnectionError)
     job.run()
     job.assert_right()
+
+
+class Slow(MemorySink):
+    """A memory sink whose second epoch has a Spark job that ends when it is interrupted, once."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = threading.Event()
+
+    def write(self, rows, epoch):
+        if epoch == 2 and not self.begun.is_set():
+            self.begun.set()
+            sleep = "java_method('java.lang.Thread', 'sleep', 60000L + id)"
+            rows.sparkSession.range(2).selectExpr(sleep).collect()
+        return super().write(rows, epoch)
+
+
+def test_a_query_that_spark_itself_stops_in_the_middle_of_an_epoch_ends_quietly(spark, tmp_path, capfd):
+    # Spark looks through the text of an error from Python for its own interruption, by a pattern that needs a stack as
+    # deep as the text is long: a whole trace of Java's was too much for it.
+    readings = Readings(spark, tmp_path, sink=Slow())
+    job = readings.start()
+    query = next(one for one in spark.streams.active if one.name == job.name)
+    assert readings.sink.begun.wait(60)
+    job.wait_for(lambda: spark.sparkContext.statusTracker().getActiveStageIds())
+
+    query.stop()
+
+    said = "".join(capfd.readouterr())
+    assert "StackOverflowError" not in said
+    assert "terminated with error" not in said, "Spark knows that it was stopped, and is not alarmed"
+    assert query.exception() is None
+    job.stop()
+    readings.run()
+    readings.assert_right()
 
 
 class Deaf(MemorySink):

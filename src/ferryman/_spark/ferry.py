@@ -40,8 +40,9 @@ from ferryman._spark import advice
 from ferryman._spark.background import Background
 from ferryman._spark.clock import Clock
 from ferryman._spark.epoch import EpochRunner, routing_for
+from ferryman._spark.failures import as_ferryman
 from ferryman._spark.interval import seconds
-from ferryman._spark.job import Job, as_ferryman
+from ferryman._spark.job import Job
 from ferryman._spark.outputs import claim
 from ferryman._spark.plan import Bytes, Packed, Planner
 from ferryman._spark.reading import reading_of

@@ -21,16 +21,14 @@ from ferryman._log.lock import CheckpointLock
 from ferryman._log.term import check_term
 from ferryman._model.errors import (
     CheckpointUnwritable,
-    FerrymanError,
     InvalidConfiguration,
-    JobFailed,
     Superseded,
-    from_text,
 )
 from ferryman._spark.background import Background
 from ferryman._spark.changing import Changing
 from ferryman._spark.controlled import Controlled
 from ferryman._spark.epoch import EpochRunner
+from ferryman._spark.failures import as_ferryman, as_spark
 from ferryman._spark.home import home
 from ferryman._spark.progress import EpochProgress
 from ferryman._spark.query import QueryNames
@@ -137,9 +135,16 @@ class Job(Changing, QueryNames):
                 raise _Stopping
             self._pending = False
             if batch > self._runner.batch:
-                clock, log = self._runner.clock, self._runner.checkpoint
-                self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=clock.of_batch(log, batch)))
+                self._told(frame, batch)
             self._reading.done(self.epoch, frame)
+
+    def _told(self, frame: DataFrame, batch: int) -> None:
+        """Run an epoch of Spark's; tell Spark in its own words if it fails."""
+        clock, log = self._runner.clock, self._runner.checkpoint
+        try:
+            self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=clock.of_batch(log, batch)))
+        except Exception as error:
+            raise as_spark(error, self.name) from None
 
     def _silent_epoch(self, time_ms: int) -> None:
         empty = self._silent_session.createDataFrame([], self._source.schema)
@@ -383,22 +388,6 @@ class Job(Changing, QueryNames):
         )
         refused.__cause__ = error
         return refused
-
-
-def as_ferryman(error: BaseException, job: str) -> BaseException:
-    """Find the FerrymanError inside what Spark raised; else wrap it."""
-    if isinstance(error, FerrymanError):
-        return error
-    found = from_text(str(error))
-    if found is not None:
-        found.__cause__ = error
-        return found
-    wrapped = JobFailed(
-        f"job {job!r} ended with {type(error).__name__}: {error}\nAn epoch counts whole or not at all, so nothing is "
-        "lost. Remove the cause and start the job again: it goes on after the last committed epoch."
-    )
-    wrapped.__cause__ = error
-    return wrapped
 
 
 @contextlib.contextmanager
