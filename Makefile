@@ -12,12 +12,13 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,sketches,rocksdb,objects,chart,bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test install lint bench lock clean
+.PHONY: help demo test test-slow install lint bench lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      run the demo: a fleet of sensors, kills in the middle, exact totals at the end"
-	@echo "make test      run the tests"
+	@echo "make test      run the tests, but for those of the next line"
+	@echo "make test-slow run the tests that start clusters, kill drivers and cut the power"
 	@echo "make install   only make the environment, .venv, with .venv/bin/ferryman in it"
 	@echo "make lint      check style, format and types"
 	@echo "make bench     measure rows per second, and the time of an epoch, against Spark's own"
@@ -30,8 +31,15 @@ demo: install
 	@$(VENV)/bin/ferryman demo $(ARGS)
 
 # Two processes, with a Spark each; tests that watch the whole machine go one after the other in one of them.
+# Who names tests gets those, whatever they take.
+PYTEST := $(PY) -m pytest --numprocesses 2 --no-loadscope-reorder
+SLOW := cluster or faults or slow
+
 test: install
-	@$(PY) -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
+	@$(PYTEST) $(if $(ARGS),$(ARGS),-m "not ($(SLOW))")
+
+test-slow: install
+	@$(PYTEST) -m "$(SLOW)"
 
 # A Java can go away after the environment was made, so that part is looked at every time.
 install: $(STAMP)

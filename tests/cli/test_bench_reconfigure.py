@@ -131,6 +131,8 @@ def test_options_that_make_no_sense_are_refused(given, says):
     assert says in done.output
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not available(2), reason="needs several loopback addresses")
 def test_the_command_measures_a_change(tmp_path: Path) -> None:

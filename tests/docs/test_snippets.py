@@ -25,6 +25,7 @@ SNIPPETS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "output"), SNIPPETS)
 def test_a_snippet_runs_and_prints_what_the_page_says(code: str, output: str, tmp_path: Path) -> None:
     script = tmp_path / "snippet.py"
