@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pyspark import Accumulator, AccumulatorParam, cloudpickle
+from pyspark import Accumulator, AccumulatorParam
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, StructField, StructType
@@ -32,6 +32,7 @@ from ferryman._spark.processor.run import INITIAL
 from ferryman._spark.schema import to_spark
 from ferryman._spark.stream import Operated, Parted, Source, Stream, Transformed, Watermarked
 from ferryman._spark.task import SEQUENCE, TOKEN, Control, InstanceTask, OperatorSpec
+from ferryman._spark.user_code import Shared, pickled
 from ferryman._state.store.contract import HASH
 
 # What the plan of an epoch needs of the session that runs it, whatever the user's own session has.
@@ -58,16 +59,20 @@ class Bytes(AccumulatorParam[list[bytes]]):
 
 @dataclass(frozen=True)
 class Packed:
-    """A spec as it travels: pickled once per job, as Spark pickles user code, and known by its digest."""
+    """A spec as it travels: pickled once per job, as Spark pickles user code, and known by its digest.
+
+    `shared` are the broadcast variables of Spark that it uses.
+    """
 
     data: bytes
     digest: str
+    shared: Shared = ()
 
     @classmethod
     def of(cls, spec: OperatorSpec) -> Packed:
         """Pack a spec; what cannot travel is refused before anything is started."""
         try:
-            data: bytes = cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]
+            data, shared = pickled(spec)
         except Exception as error:
             raise OperatorFailed(
                 f"operator {spec.name!r} cannot be sent to Spark's Python workers: {type(error).__name__}: {error}. "
@@ -75,7 +80,7 @@ class Packed:
                 "connection, an open file, the Spark session. Make that in `process` when it is first needed, or in "
                 "a function that a worker calls. Nothing was started."
             ) from error
-        return cls(data, hashlib.blake2b(data, digest_size=12).hexdigest())
+        return cls(data, hashlib.blake2b(data, digest_size=12).hexdigest(), shared)
 
 
 @dataclass
@@ -343,9 +348,9 @@ class Planner:
     def _operate(self, node: Node, parent: DataFrame, control: Control, combine: bool) -> DataFrame:
         packed, anchor = node.packed, node.anchor
         if combine and node.packed_combined is not None:
-            task = CombineTask(packed.data, packed.digest, control.epoch, self._tokens, self._pinned, self.receipts)
+            combiner = CombineTask(packed.data, packed.digest, control.epoch, self._tokens, self._pinned, self.receipts)
             # The combiner makes sequence and token itself: two columns less on the way to Python.
-            routed = parent.select(*node.columns[:-2]).mapInArrow(task, node.partial)
+            routed = parent.select(*node.columns[:-2]).mapInArrow(combiner, node.partial)
             packed, anchor = node.packed_combined, node.anchor_combined
         elif control.files:
             routed = with_file(parent).select(*node.columns, FILE)
@@ -357,7 +362,8 @@ class Planner:
             routed = routed.union(anchor)
             if self._shuffle_pulls:
                 routed = routed.union(anchor)
-        return routed.mapInArrow(InstanceTask(packed.data, packed.digest, control, self.receipts), node.output)
+        task = InstanceTask(packed.data, packed.digest, control, self.receipts, packed.shared)
+        return routed.mapInArrow(task, node.output)
 
 
 def _literal(spark: SparkSession, values: npt.NDArray[np.int32]) -> Column:

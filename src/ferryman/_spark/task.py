@@ -32,6 +32,7 @@ from ferryman._spark.file_order import FILE
 from ferryman._spark.home import alone, home, host, move_out, settle, writable
 from ferryman._spark.row_order import ordered
 from ferryman._spark.share import Share
+from ferryman._spark.user_code import Shared
 from ferryman._spark.waiting import hold, resume
 from ferryman._spark.weight import grown
 from ferryman._state import store as stores
@@ -169,9 +170,9 @@ _specs: dict[str, Any] = {}
 _stores: dict[Path, dict[str, stores.Store]] = {}
 
 
-def unpack(packed: bytes, digest: str) -> Any:
-    """Unpack what travelled with Spark's function, once per worker and not once per epoch."""
-    if digest not in _specs:
+def unpack(packed: bytes, digest: str, *, again: bool = False) -> Any:
+    """Unpack what travelled with Spark's function, once per worker and not once per epoch; or `again`."""
+    if again or digest not in _specs:
         if len(_specs) > 64:
             _specs.clear()
         try:
@@ -207,13 +208,15 @@ class InstanceTask:
     digest: str
     control: Control
     receipts: Accumulator[list[bytes]]
+    shared: Shared = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the instance on its rows and give its output."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this inside a task"
         try:
-            spec = unpack(self.packed, self.digest)
+            # A broadcast variable is good for a task: Spark may have taken its file away since the one before.
+            spec = unpack(self.packed, self.digest, again=bool(self.shared))
             output, receipt = run(spec, self.control, context.partitionId(), list(batches))
         except FerrymanError as error:
             raise TaskFailed(to_text(error)) from error

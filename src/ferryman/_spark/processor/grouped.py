@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import GroupedData
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
@@ -23,6 +22,7 @@ from ferryman._spark.processor.run import INITIAL, ProcessorRunner
 from ferryman._spark.schema import declared_struct, parse_ddl, to_arrow
 from ferryman._spark.stream import find_name
 from ferryman._spark.task import OperatorSpec, TimeSpec
+from ferryman._spark.user_code import Shared, pickled, unpickled
 from ferryman._state.evolve import ANY
 from ferryman._state.keys import KeySchema
 
@@ -35,6 +35,8 @@ _EXTENSION_TYPES = "spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype
 _BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
 # What Spark takes for no limit in bytes.
 _NO_LIMIT = 2**31 - 1
+# Those that are always called.
+_METHODS = ("init", "handleInputRows", "close")
 _OUTPUT_MODES = {"append": "Append", "update": "Update", "complete": "Complete"}
 
 
@@ -149,10 +151,10 @@ class GroupedStream:
                 f"operator {label!r}: eventTimeColumnName={event_time!r} is of type "
                 f"{output[event_time].dataType.simpleString()}, and event time is a timestamp. Declare it as one."
             )
-        packed = _packed(processor, label)
+        packed, shared = _packed(processor, label)
         recorder = Recorder(label, mode, self._keyed.names)
         # On a copy: what `init` leaves in the object must not travel to the tasks.
-        _rehearse(cloudpickle.loads(packed), recorder, label)
+        _rehearse(unpickled(packed, shared), recorder, label)
         declared = tuple(recorder.declared.values())
         keyed = self._keyed
         # As for Spark, rows without a key have a group of their own.
@@ -180,6 +182,7 @@ class GroupedStream:
             deleted=frozenset(recorder.deleted),
             batches=_batches(keyed),
             by_name=not pandas or _by_name(keyed, label),
+            shared=shared,
         )
         # Spark's event time begins in 1970.
         time = TimeSpec((), None, due, mode == "eventtime", 0 if mode == "eventtime" else None)
@@ -207,9 +210,12 @@ def _label(own: str) -> str:
 def _checked(label: str, processor: Any, output_mode: str, time_mode: str) -> str:
     """Check what Spark checks, and give the time mode in lower case."""
     faults = []
-    if not isinstance(processor, StatefulProcessor):
+    # As for Spark, it need not be derived from StatefulProcessor.
+    lacks = [one for one in _METHODS if not callable(getattr(processor, one, None))]
+    if lacks or isinstance(processor, type):
         faults.append(
-            f"statefulProcessor={processor!r}: give an object of a class derived from StatefulProcessor, not the class"
+            f"statefulProcessor={processor!r}: give an object of a class derived from StatefulProcessor, "
+            + (f"with the methods {', '.join(lacks)}" if lacks else "not the class")
         )
     # Spark refuses the last for a function alone.
     modes = [one for one in _OUTPUT_MODES if one != "complete" or not isinstance(processor, GroupStateProcessor)]
@@ -273,12 +279,11 @@ def _by_name(keyed: KeyedStream, label: str) -> bool:
     return ferry.spark.conf.get(_BY_NAME, "true") == "true"
 
 
-def _packed(processor: StatefulProcessor, label: str) -> bytes:
+def _packed(processor: StatefulProcessor, label: str) -> tuple[bytes, Shared]:
     try:
-        packed: bytes = cloudpickle.dumps(processor)  # type: ignore[no-untyped-call]
+        return pickled(processor)
     except Exception as error:
         raise InvalidConfiguration(
             f"operator {label!r}: the processor cannot be sent to Spark's workers ({type(error).__name__}: {error}). "
             "Open connections, locks and the like in `init`, not in the constructor."
         ) from error
-    return packed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming.stateful_processor import (
     ListState,
     MapState,
@@ -181,8 +182,9 @@ class Handle(StatefulProcessorHandle):
 
 
 def _deleted(name: str) -> Any:
+    # Of the class that Spark raises here, the one error of a state after which a processor can go on.
     return _Absent(
-        ValueError(
+        PySparkRuntimeError(
             f"state {name!r} was deleted in `init`, and there is nothing in it. Leave deleteIfExists({name!r}) out, or "
             "keep what you need in a state of another name"
         )

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from ferryman._model.errors import FerrymanError, LateOutput, OperatorFailed, StateMisused
@@ -26,6 +25,7 @@ from ferryman._spark.processor.handle import Handle
 from ferryman._spark.processor.key_frames import key_frames
 from ferryman._spark.processor.keys import expired_keys, input_keys
 from ferryman._spark.processor.rows import OutputRows, input_rows
+from ferryman._spark.user_code import Shared, unpickled
 from ferryman._state.aggregates.kernels import frozen, group
 from ferryman._state.zones import in_zone
 
@@ -40,7 +40,8 @@ class ProcessorRunner:
     The processor travels pickled, and every task makes its own: what it keeps in itself does not outlive the task. With
     `group_state` it is a function of applyInPandasWithState, which Spark hands keys and numbers of other types.
     `event_time` is the column of its output that hands the watermark on, `deleted` are states that are declared in
-    vain, `batches` says how many rows a frame has at the most, and `by_name` whether its columns go by their names.
+    vain, `batches` says how many rows a frame has at the most, `by_name` whether its columns go by their names, and
+    `shared` are the broadcast variables of Spark that the processor uses.
     """
 
     processor: bytes
@@ -58,6 +59,7 @@ class ProcessorRunner:
     deleted: frozenset[str] = frozenset()
     batches: Batches = field(default_factory=Batches)
     by_name: bool = True
+    shared: Shared = ()
 
     def run(self, given: Given) -> Made:
         """Call the processor for every key that has rows, then for every timer that is due."""
@@ -123,7 +125,7 @@ class _Call:
         """Make the calls, and take what they put out."""
         runner, variables = self._runner, self._variables
         variables.look_at_expired()
-        user: StatefulProcessor = cloudpickle.loads(runner.processor)
+        user: StatefulProcessor = unpickled(runner.processor, runner.shared)
         user.init(Handle(runner.declared, runner.deleted, variables))
         self._initial(user)
         self._rows(user)
