@@ -232,7 +232,8 @@ class Planner:
         node = Node(
             stream,
             self._columns(stream),
-            stream.schema,
+            # Whatever was declared: a null in a column that Spark takes for one without would be an error of Arrow's.
+            stream.schema.toNullable(),
             StructType([*fields, *routing]),
             partial,
             Packed.of(spec),
