@@ -338,6 +338,32 @@ class Forms(Telling):
             yield self.say(value, shown(self.value.get()))
 
 
+class Brought(Telling):
+    """Values that are brought into the types of their fields: days of times, rounded decimals, lists as structs."""
+
+    def init(self, handle: Any) -> None:
+        fields = "a date, n timestamp_ntz, e decimal(10,2), x binary, st struct<a:int,e:decimal(5,1)>, ar array<date>"
+        self.value = handle.getValueState("value", fields)
+        self.list = handle.getListState("list", fields)
+        self.map = handle.getMapState("map", "a date, e decimal(10,2)", fields)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            yield self.say("before", *self.found(row))
+            moments = [row.t, None, row.t.date()]
+            new = (row.t, row.t, row.e / 3, row.k, [row.t.day, row.e / 7], moments)
+            self.value.update(new)
+            self.list.appendList([new, new])
+            self.map.updateValue((row.t, row.e / 3), new)
+            yield self.say("after", *self.found(row))
+
+    def found(self, row: Row) -> Iterator[str]:
+        yield shown(self.value.get())
+        yield from (shown(one) for one in self.list.get())
+        yield from sorted(shown(one) for one in self.map.iterator())
+        yield f"{shown(self.map.getValue((row.t.date(), row.e / 3)))} {self.map.containsKey((row.t, row.e / 3))}"
+
+
 class Streak(Telling):
     """Days in a row on which something came."""
 
@@ -398,6 +424,10 @@ STEPS = [
     [("a", "paid", at(3)), ("a", "sent", at(4)), ("b", "gone", None)],
     [("a", "new", at(5)), ("b", "forget", at(5)), ("b", "new", at(6))],
 ]
+SHARES = [
+    [("a", at(1), D("10.00")), ("b", at(2), D("0.05"))],
+    [("a", at(90_000), D("-20.00")), ("a", at(1), D("1.00"))],
+]
 SWITCHES = [[("a", "x"), ("a", "y"), ("b", "")], [("a", "x"), ("a", None), ("b", "")], [("a", "x")]]
 
 KINDS = [
@@ -435,6 +465,8 @@ KINDS = [
         NamesOfColumns,
     ),
     Kind("names of states", "k string", [[("a",)], [("a",)]], NamesOfStates),
+    Kind("values of other types", "k string, t timestamp, e decimal(10,2)", SHARES, Brought),
+    Kind("nulls where none are declared", "k string", [[("a",)]], ByName, output="a long NOT NULL, b string NOT NULL"),
     Kind("values in other forms", "k string", [[("a",)]], Forms),
     Kind("days in a row", "k string, room string, day date, n long", READINGS, Streak),
     Kind("switches", "k string, name string", SWITCHES, Toggles),

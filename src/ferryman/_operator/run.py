@@ -18,7 +18,7 @@ from ferryman._model.errors import OutputMismatch
 from ferryman._state.tables import Changes, Entries, Parts
 
 # Numbers that need not be whole.
-_BROKEN = (float, decimal.Decimal, np.floating)
+BROKEN = (float, decimal.Decimal, np.floating)
 
 # From a row that an operator gave to "for key ... ".
 Whose = Callable[[Any], str]
@@ -179,8 +179,8 @@ def _cuts(values: Collection[Any], kind: pa.DataType) -> bool:
     if t.is_integer(kind):
         if isinstance(values, np.ndarray) and values.dtype.kind in "iub":
             return False
-        broken = any(issubclass(one, _BROKEN) for one in set(map(type, values)))
-        return broken and any(isinstance(one, _BROKEN) and one != one // 1 for one in values)
+        broken = any(issubclass(one, BROKEN) for one in set(map(type, values)))
+        return broken and any(isinstance(one, BROKEN) and one != one // 1 for one in values)
     if not _has_integers(kind):
         return False
     if t.is_map(kind):

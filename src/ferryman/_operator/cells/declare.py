@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ferryman._model.errors import UnhashableKey
-from ferryman._operator.run import Misfit, to_column, to_list
+from ferryman._operator.run import BROKEN, Misfit, to_column, to_list
 from ferryman._state import store as stores
 from ferryman._state.keys import KeySchema
 from ferryman._state.tables import DUE_TIME, DUE_WHAT, EXPIRES, GROUP, POSITION, TableSpec
@@ -113,20 +113,20 @@ class Record:
                 read.append(value)
                 continue
             try:
-                stored = self._as_stored(number, self.plain(value))
-                kind = self.fields[number].type
-                exact = pa.types.is_decimal(kind)
-                read.append(pa.scalar(stored, kind).as_py() if exact else self._number(number, stored))
+                value = self.plain(value)
+                read.append(self._own(number, self._as_stored(number, value)))
             except Exception:  # What does not fit is refused, with its field, when the key's changes are gathered.
                 read.append(value)
         return tuple(read)
 
-    def _number(self, number: int, value: Any) -> Any:
-        """Give a number of another type as one of the field's own; Arrow would cut it to a whole one in silence."""
+    def _own(self, number: int, value: Any) -> Any:
+        """Give a value of another type as one of the field's own; one that Arrow would cut stays, to be refused."""
         kind = self.fields[number].type
-        if type(value) not in (int, float) or type(value) is self._natives[number] or pa.types.is_nested(kind):
+        if type(value) is self._natives[number] or pa.types.is_nested(kind):
             return value
-        return value if pa.types.is_integer(kind) and value != value // 1 else pa.scalar(value, kind).as_py()
+        if pa.types.is_integer(kind) and isinstance(value, BROKEN) and value != value // 1:
+            return value
+        return pa.scalar(value, kind).as_py()
 
     @cached_property
     def _as_they_are(self) -> tuple[Callable[..., Any] | None, ...]:

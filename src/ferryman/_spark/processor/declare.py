@@ -17,6 +17,7 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowC
 from pyspark.sql.types import DataType, StructType
 
 from ferryman._operator.cells import ListVariable, MapVariable, Record, ValueVariable, Variable
+from ferryman._spark.processor.leaves import leaf
 from ferryman._spark.processor.nested import prepared
 from ferryman._spark.processor.rows import row_class
 from ferryman._spark.schema import to_arrow
@@ -94,9 +95,10 @@ def plain(value: Any) -> Any:
 
 
 def _dumper(field: pa.Field, kind: DataType) -> Callable[[Any], Any] | None:
-    # Spark would make a string of anything; a value of another type than declared is to be refused.
-    if not (pa.types.is_nested(field.type) or pa.types.is_timestamp(field.type)):
-        return None
+    t = pa.types
+    if not (t.is_nested(field.type) or t.is_timestamp(field.type)):
+        # The most frequent types go to Arrow as whole columns.
+        return leaf(kind) if t.is_temporal(field.type) or t.is_decimal(field.type) else None
     convert, prepare = _converter(LocalDataToArrowConversion._create_converter, kind), prepared(kind)
     if convert is None or prepare is None:
         return convert or prepare

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
     ValueState,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._operator.cells import Variables
@@ -93,7 +93,22 @@ class Recorder(StatefulProcessorHandle):
         subkey = None if key is None else parse_ddl(key, where)
         if not struct.fields or (subkey is not None and not subkey.fields):
             raise InvalidConfiguration(f"{where}: its schema has no fields. Declare one at the least.")
+        if _repeats(struct) or (subkey is not None and _repeats(subkey)):
+            raise InvalidConfiguration(
+                f"{where}: its schema has two fields of one name ({struct.simpleString()}"
+                + ("" if subkey is None else f", with the key {subkey.simpleString()}")
+                + "). Give each a name of its own."
+            )
         self.declared[name] = Declared(kind, name, stored, struct.json(), subkey.json() if subkey else None, ttl_ms)
+
+
+def _repeats(kind: DataType) -> bool:
+    """Tell whether a type has two fields of one name side by side, at any depth."""
+    if isinstance(kind, StructType):
+        return len(set(kind.names)) < len(kind.names) or any(_repeats(one.dataType) for one in kind)
+    if isinstance(kind, MapType):
+        return _repeats(kind.keyType) or _repeats(kind.valueType)
+    return isinstance(kind, ArrayType) and _repeats(kind.elementType)
 
 
 class _Absent:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import array
-import decimal
-from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql.types import ArrayType, CharType, DataType, IntegralType, MapType, StringType, StructType, VarcharType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-Convert = Callable[[Any], Any]
+from ferryman._spark.processor.leaves import Convert, leaf
 
 
 def prepared(kind: DataType) -> Convert | None:
-    """Give what makes lists of other sequences, and refuses parts of another type; None where nothing is to be done.
+    """Give what makes lists of other sequences, and values of the parts' types; None where nothing is to be done.
 
-    Spark's conversion takes lists alone, and makes a text of anything that is to be one; Arrow cuts fractions off.
+    Spark's conversion takes lists alone, and makes a text of anything that is to be one.
 
     Examples
     --------
@@ -29,9 +27,7 @@ def prepared(kind: DataType) -> Convert | None:
         return _struct(kind.names, [prepared(one.dataType) or _same for one in kind])
     if isinstance(kind, MapType):
         return _map(prepared(kind.keyType), prepared(kind.valueType) or _same)
-    if isinstance(kind, (StringType, CharType, VarcharType)):
-        return _text
-    return _whole if isinstance(kind, IntegralType) else None
+    return leaf(kind)
 
 
 def _same(value: Any) -> Any:
@@ -40,8 +36,10 @@ def _same(value: Any) -> Any:
 
 def _array(part: Convert | None) -> Convert:
     def convert(value: Any) -> Any:
-        if not isinstance(value, (list, tuple, array.array)):
-            return value
+        if value is None:
+            return None
+        if not isinstance(value, (list, tuple, array.array, bytes, bytearray)):
+            raise TypeError(f"{value!r} is no array")
         return list(value) if part is None else [part(one) for one in value]
 
     return convert
@@ -49,7 +47,7 @@ def _array(part: Convert | None) -> Convert:
 
 def _struct(names: list[str], parts: list[Convert]) -> Convert:
     def convert(value: Any) -> Any:
-        if isinstance(value, tuple):
+        if isinstance(value, (tuple, list)):
             # Of another length it is refused by what comes next.
             return tuple(map(_call, parts, value)) if len(value) == len(parts) else value
         if isinstance(value, dict) or hasattr(value, "__dict__"):
@@ -75,15 +73,3 @@ def _map(key: Convert | None, item: Convert) -> Convert:
         return {one: item(part) for one, part in value.items()}
 
     return convert
-
-
-def _text(value: Any) -> Any:
-    if value is None or isinstance(value, str):
-        return value
-    raise TypeError(f"{value!r} is no text")
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, (float, decimal.Decimal)) and value != int(value):
-        raise TypeError(f"{value!r} is no whole number")
-    return value
