@@ -64,6 +64,34 @@ def rows_of(spark: Any, group: Callable[[Any], Any]) -> Any:
     return initial_rows(group(frame), keyed, "op")
 
 
+class Calls(StatefulProcessor):
+    """Tell which rows come in one call."""
+
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        yield Row(values=[row.value for row in rows])
+
+    def close(self) -> None:
+        pass
+
+
+def test_beside_it_the_rows_of_a_key_come_in_one_call(spark: Any, tmp_path: Path) -> None:
+    """With Spark so many at a time as a frame may have, in the first batch, though it has no frames here."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2")
+    beside = Beside(own, tmp_path, INPUT)
+    beside.give([("a", 1, number) for number in range(5)])
+    initial = own.createDataFrame([("a", 1)], "sensor string, n long").groupBy("sensor")
+
+    def build(df: Any) -> Any:
+        return df.groupBy("sensor").transformWithState(Calls(), "values array<long>", "Update", "None", initial)
+
+    assert beside.on_ferryman(build) == [([0, 1, 2, 3, 4],)]
+    assert len(beside.on_spark(build)) == 3
+
+
 def test_it_may_be_grouped_by_anything_of_the_keys_types(spark: Any) -> None:
     for group in (
         lambda frame: frame.groupBy("id", "place"),

@@ -30,11 +30,11 @@ Ahead = dict[str, tuple[Runs, "Future[Batches]"]]
 
 @pytest.fixture(scope="module")
 def ahead(spark: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ahead]:
-    """Let Spark's own run ahead, as most of what it does is waiting: the kinds of the tests that were asked for."""
+    """Let Spark's own run ahead, two at a time, as it takes longer: the kinds of the tests that were asked for."""
     asked = {item.callspec.params["one"].name for item in request.session.items if hasattr(item, "callspec")
              and isinstance(item.callspec.params.get("one"), Kind)}  # fmt: skip
     runs = {one.name: Runs(one, spark, tmp_path_factory.mktemp("kind")) for one in ALL if one.name in asked}
-    with ThreadPoolExecutor(1) as threads:
+    with ThreadPoolExecutor(2) as threads:
         yield {name: (run, threads.submit(run.on_spark)) for name, run in runs.items()}
         threads.shutdown(cancel_futures=True)
 

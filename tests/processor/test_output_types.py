@@ -107,6 +107,18 @@ def test_a_tuple_that_does_not_fit_its_struct_is_refused(value: Any, pandas: boo
         harness.epoch([("a", 1)])
 
 
+@pytest.mark.parametrize("pandas", [False, True], ids=["rows", "pandas"])
+@pytest.mark.parametrize(
+    ("value", "kind"), [([None], "map<string,int>"), ([[("a", 1), None]], "array<map<string,int>>")]
+)
+def test_a_map_with_a_pair_that_is_null_is_refused_and_ends_no_worker(value: Any, kind: str, pandas: bool) -> None:
+    with (
+        Harness(one(value, kind, pandas=pandas), INPUT) as harness,
+        pytest.raises(OutputMismatch, match=r"output row for key .*'a'.*: column 's' is declared as"),
+    ):
+        harness.epoch([("a", 1)])
+
+
 def test_whole_numbers_make_decimals_as_with_sparks_setting(spark: Any, tmp_path: Path) -> None:
     beside = Beside(spark, tmp_path, INPUT)
     beside.give([("a", 1)])

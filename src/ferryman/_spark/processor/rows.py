@@ -127,7 +127,7 @@ def _pairs(key: Shape, item: Shape) -> Shape:
             return [(key(one), item(other)) for one, other in value.items()]
         if isinstance(value, list) and all(isinstance(one, tuple) and len(one) == 2 for one in value):
             return [(key(one), item(other)) for one, other in value]
-        if isinstance(value, (list, tuple)) and None in value:
+        if isinstance(value, (list, tuple)) and any(one is None for one in value):
             # A pair that is null ends the process in Arrow; a key that is null is refused.
             return [(None, None)]
         return value
