@@ -13,6 +13,7 @@ from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import directory
 from ferryman._log.verify import verify
 from ferryman._migrate.strategies import STRATEGIES
+from ferryman._routing.planning import rescaled
 from ferryman.errors import FerrymanError, InvalidPlan, PlanUnderWay
 
 
@@ -76,6 +77,27 @@ def test_every_strategy_gives_the_same_rows_in_the_same_order(spark, tmp_path):
 
     assert fleet.found(spark, checkpoint, out) == fleet.expected(6000)
     assert verify(Checkpoint(directory(checkpoint))).sound
+
+
+def test_a_plan_that_another_one_came_before_is_chosen_again(spark, tmp_path):
+    checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
+    job = fleet.start(spark, checkpoint, out, rows=1400, per_epoch=100, instances=2, groups=8)
+    seen = []
+
+    def choose(before, places):
+        seen.append(before.instances)
+        if len(seen) == 1:
+            other = job.rescale(3)
+            assert job.wait_for(lambda: other.over, timeout=60)
+        return rescaled(before, 4)
+
+    change = job._runner.changes.request("rescale", choose, "live")
+
+    assert job.wait_for(lambda: change.over, timeout=60)
+    assert change.phase == "done", change.reason
+    assert (seen[:2], job.instances) == ([2, 3], 4)
+    job.wait()
+    assert fleet.found(spark, checkpoint, out) == fleet.expected(1400)
 
 
 def waiting_for_ever(job):

@@ -235,35 +235,41 @@ class Reconfigurer:
             What load is measured in.
         """
         chosen = strategy(how)
-        before = self.table
-        after = choose(before, self.survey.places)
-        if chosen.waits == "moving" and before.instances == after.instances and before.pins != after.pins:
-            may = ", ".join(name for name, one in STRATEGIES.items() if one.waits != "moving")
-            raise InvalidPlan(
-                f"strategy={how!r} moves whole key groups, as rows wait by group. Move single keys with one of {may}."
-            )
-        # Weighing reads the checkpoint, so it is done before the lock is taken that epochs wait for.
-        preview = self.preview(lambda before, places: after, by)
-        with self._changed:
-            if self._closed:
-                raise InvalidPlan(f"{self._closed}, so nothing can be moved. Start the job again first.")
-            if self._current is not None and not self._current.over:
-                raise PlanUnderWay(
-                    f"a {self._current.kind} is under way, in phase {self._current.phase}. Wait for it, or abort it "
-                    "with job.abort()."
+        while True:
+            before = self.table
+            after = choose(before, self.survey.places)
+            if chosen.waits == "moving" and before.instances == after.instances and before.pins != after.pins:
+                may = ", ".join(name for name, one in STRATEGIES.items() if one.waits != "moving")
+                raise InvalidPlan(
+                    f"strategy={how!r} moves whole key groups, as rows wait by group. Move single keys with one of "
+                    f"{may}."
                 )
-            if before != self.table:
-                raise PlanUnderWay("another plan came before this one and changed who owns what. Ask again.")
-            plan = Plan(before, after, chosen, steps_of(moves(before, after), chosen))
-            machine = Migration.of(plan)
-            self._current = Reconfiguration(kind, preview, how, _now_ms(), machine, self._changed, self.abort, choose)
-            self._history.append(self._current)
-            worker = threading.Thread(
-                target=self._work, args=(self._current, self._worker), name="ferryman-plan", daemon=True
-            )
-            worker.start()
-            self._worker = worker
-            return self._current
+            # Weighing reads the checkpoint, so it is done before the lock is taken that epochs wait for.
+            preview = self.survey.preview(before, after, self._epoch, self.history(), by)
+            with self._changed:
+                if self._closed:
+                    raise InvalidPlan(f"{self._closed}, so nothing can be moved. Start the job again first.")
+                if self._current is not None and not self._current.over:
+                    raise PlanUnderWay(
+                        f"a {self._current.kind} is under way, in phase {self._current.phase}. Wait for it, or abort "
+                        "it with job.abort()."
+                    )
+                if before == self.table:
+                    plan = Plan(before, after, chosen, steps_of(moves(before, after), chosen))
+                    return self._begin_plan(kind, choose, how, plan, preview)
+            # The plan before this one ended meanwhile, and changed who owns what: choose again.
+
+    def _begin_plan(self, kind: str, choose: Choice, how: str, plan: Plan, preview: Preview) -> Reconfiguration:
+        """Begin a plan; whoever calls has the lock."""
+        machine = Migration.of(plan)
+        self._current = Reconfiguration(kind, preview, how, _now_ms(), machine, self._changed, self.abort, choose)
+        self._history.append(self._current)
+        worker = threading.Thread(
+            target=self._work, args=(self._current, self._worker), name="ferryman-plan", daemon=True
+        )
+        worker.start()
+        self._worker = worker
+        return self._current
 
     def abort(self, reason: str) -> None:
         """Give up the plan under way, if one is."""
