@@ -6,7 +6,6 @@ next run can tell it again. Calls `Sink` and `Checkpoint`.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.term import Term, check_term
-from ferryman._model.errors import FerrymanError, InvalidConfiguration, MissingDelta, SinkMissing
+from ferryman._log.term import Term
+from ferryman._model.errors import InvalidConfiguration, MissingDelta, SinkMissing
 from ferryman._model.records import Manifest
 from ferryman._spark.sinks import SinkStart
 from ferryman._spark.stream import Output
@@ -93,12 +92,10 @@ class Outputs:
                 output.sink.commit(manifest.epoch, known["written"])
         self._told = manifest.epoch
 
-    def close(self) -> None:
-        """Write down that the sinks know all, if they do: then the next start may leave some of them out."""
-        if self._told and self._latest is not None and self._told == self._latest.epoch:
-            with contextlib.suppress(FerrymanError, OSError):
-                check_term(self._checkpoint, self._term)
-                self._checkpoint.tell(self._told)
+    @property
+    def told(self) -> int:
+        """Give the newest epoch if the sinks know of it; 0 if they do not, or there is none."""
+        return self._told if self._latest is not None and self._told == self._latest.epoch else 0
 
 
 def claim(
