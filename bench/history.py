@@ -117,7 +117,7 @@ class History:
             deaf=lambda path, before: self._mutant.sync(self._below(path), before, driver.starting),
             unfenced=lambda path: self._mutant.once(self._below(path)),
         )
-        falls_asleep = bool(trouble) and chance.random() < 0.3
+        falls_asleep = bool(trouble) and chance.random() < 0.45
         if falls_asleep:
             driver.disk.die_at = None
             if chance.random() < 0.4:
@@ -145,7 +145,7 @@ class History:
                 [one for one in self._sleepers if not (one.at_look and one.number and one.number < self._restored)]
             )
             self._restored = None
-        if chance.random() < (0.25 if self._sleepers else 0.7):
+        if chance.random() < (0.15 if self._sleepers else 0.7):
             self._end_sleepers(list(self._sleepers))
             self.counts["power cuts"] += 1
             self._inner.close()
@@ -297,7 +297,7 @@ class History:
         expected = results_upto(end)
         try:
             files = sorted(one.name for one in out.glob("*.parquet"))
-            tables = [pq.read_table(pa.OSFile(str(out / name))) for name in files]
+            tables = [pq.ParquetFile(out / name).read(use_threads=False) for name in files]
             names = sorted(listed(LocalDirectory(out, disk=Disk()))[0])
         except (OSError, pa.ArrowInvalid, FerrymanError) as error:
             raise Broken(f"epoch {epoch}: the sink cannot be read: {error}") from error

@@ -334,6 +334,10 @@ class Checkpoint:
         """Write a JSON file unless there is one; tell whether it was written."""
         return self._write_json(name, raw, new=True)
 
+    def record_again(self, name: str, raw: Mapping[str, Any]) -> None:
+        """Write a JSON file, in place of one that may be there."""
+        self._write_json(name, raw, new=False)
+
     def _write_json(self, name: str, raw: Mapping[str, Any], *, new: bool) -> bool:
         body = json.dumps(raw, separators=(",", ":"))
         data = f'{{"checksum":"{checksum(body.encode())}","body":{body}}}\n'.encode()

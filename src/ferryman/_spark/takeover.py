@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from ferryman._log.agreement import check_agreement
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.mend import mend_spark_log
-from ferryman._log.term import Term, left_behind, newest_term, take_term
+from ferryman._log.term import Term, left_behind, settle_term, take_term, term_before
+from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.records import JobCard, Manifest
 from ferryman._spark.outputs import claim
 from ferryman._spark.stream import Output
@@ -35,25 +36,32 @@ def take_over(
 
     `locked` says that a lock keeps a run that is alive away.
     """
-    latest = checkpoint.latest()
-    if locked:
-        # Whoever has no lock may be meeting a run that is alive, whose log is not to be touched yet.
-        _mend(checkpoint, latest)
-    check_agreement(checkpoint, latest)
+    latest = _agreed(checkpoint, mended=locked)
     above = claim(outputs, checkpoint, card.id, latest, dropped)
+    term = take_term(checkpoint, uuid.uuid4().hex, card.job, above=above, instances=instances, reading=reading)
+    # Until then the run before may have gone on; whatever it begins now, it will not show to anybody.
+    latest = _agreed(checkpoint, mended=not locked)
+    redo = left_behind(checkpoint, latest, term_before(checkpoint, term.number))
+    return settle_term(checkpoint, term, redo), latest
+
+
+def _agreed(checkpoint: Checkpoint, *, mended: bool) -> Manifest | None:
+    """Give the newest manifest, when Spark's log was found to agree with it; with `mended`, see to it first.
+
+    Whoever has no lock may be meeting a run that is alive: its log is not to be mended before that is over, and it may
+    commit an epoch between two looks.
+    """
     while True:
-        before = newest_term(checkpoint)
-        redo = left_behind(checkpoint, latest, before)
-        run = uuid.uuid4().hex
-        term = take_term(checkpoint, run, card.job, above=above, instances=instances, reading=reading, redo=redo)
-        # Until its term was over, the run before may have gone on.
         latest = checkpoint.latest()
-        if left_behind(checkpoint, latest, before) == redo:
-            break
-    if not locked:
-        _mend(checkpoint, latest)
-    check_agreement(checkpoint, latest)
-    return term, latest
+        try:
+            if mended:
+                _mend(checkpoint, latest)
+            check_agreement(checkpoint, latest)
+        except (CorruptCheckpoint, MissingDelta):
+            if checkpoint.latest() == latest:
+                raise
+        else:
+            return latest
 
 
 def _mend(checkpoint: Checkpoint, latest: Manifest | None) -> None:
