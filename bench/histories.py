@@ -74,7 +74,6 @@ MUTANTS: dict[str, Mutant] = {
     "a look before the sink": Mutant(look=("sink",)),
     "a look before the manifest": Mutant(look=("manifest",)),
     "a look before the sink is told": Mutant(look=("telling",)),
-    "a look before it is noted that all is told": Mutant(look=("told",)),
     "a look before a snapshot": Mutant(look=("snapshot",)),
     "a look before retention": Mutant(look=("retention",)),
     "any look": Mutant(look=("intent", "sink", "manifest", "telling", "told", "snapshot", "retention")),

@@ -20,6 +20,7 @@ import os
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,30 @@ from ferryman._testing.forgetful import ForgetfulDisk
 from ferryman._testing.power import power_cut
 from ferryman._testing.troubled import Death
 
-_ACTS = {"batch": 9, "silence": 2, "snapshot": 3, "rescale": 1, "rewind": 0.3}
+_ACTS = {"batch": 8, "silence": 3, "snapshot": 3, "rescale": 1, "rewind": 0.4}
+# Where it matters what others do: calls to the disk by a part of the path, and looks by what comes next. Else any call.
+_STOPS = [
+    *[("", "")] * 6,
+    ("link", "checkpoint/terms/"),
+    ("replace", "checkpoint/terms/"),
+    ("replace", "checkpoint/intent.json"),
+    ("link", "checkpoint/manifests/"),
+    ("replace", "checkpoint/snapshots/"),
+    ("link", "out/"),
+    ("remove", "out/_ferryman/attempts/"),
+    ("replace", "out/_ferryman/"),
+    *[("look", one) for one in ("intent", "sink", "manifest", "telling", "snapshot", "retention")] * 2,
+]
 # Of a driver that meets one which woke up: either may be told that it is not alone.
 _NOT_ALONE = (Superseded, CheckpointInUse, CheckpointUnwritable, SparkEnds)
 
 
 class Broken(Exception):
     """What must hold does not."""
+
+
+class Restored(Death):
+    """The job has ended, and a backup was restored."""
 
 
 def results_upto(end: int) -> list[tuple[int, int]]:
@@ -71,7 +89,7 @@ class History:
         # The rows that a function was called with, by the number of the call.
         self._seen: dict[int, list[Any]] = {}
         self._sleepers: list[Driver] = []
-        self._restored: int | None = None
+        self._restored = False
         self._clock_ms = 1_700_000_000_000
         self.counts: Counter[str] = Counter()
 
@@ -80,7 +98,7 @@ class History:
         self._root.mkdir(parents=True)
         self._inner = ForgetfulDisk(self._root, self._journal)
         try:
-            for _ in range(self._chance.randint(2, 4)):
+            for _ in range(self._chance.randint(2, 5)):
                 self._live(self._trouble())
             while self._sleepers:
                 self._wake(self._sleepers[0], None)
@@ -117,15 +135,18 @@ class History:
             deaf=lambda path, before: self._mutant.sync(self._below(path), before, driver.starting),
             unfenced=lambda path: self._mutant.once(self._below(path)),
         )
-        falls_asleep = bool(trouble) and chance.random() < 0.45
-        if falls_asleep:
-            driver.disk.die_at = None
-            if chance.random() < 0.4:
-                driver.stop_at_look = chance.randint(1, 16)
-            else:
-                driver.stop_at = chance.randint(1, 250)
-        elif self._sleepers:
-            driver.stop_at = chance.randint(1, 200)
+        falls_asleep = bool(trouble) and chance.random() < (0.1 if self._sleepers else 0.5)
+        if self._restored and self._sleepers:
+            # It does the epoch again that a sleeper has done already.
+            driver.disk.die_at, falls_asleep = None, False
+            driver.stop = self._somewhere(200, ("look", chance.choice(["sink", "manifest", "telling"])))
+        elif any(one.at_look for one in self._sleepers) and chance.random() < 0.5:
+            # A backup will be restored.
+            driver.disk.die_at, falls_asleep = None, False
+        elif falls_asleep or self._sleepers:
+            # It does not die before that, or before it has begun.
+            driver.disk.die_at = 1 << 60 if falls_asleep else None
+            driver.stop = self._somewhere(200)
         driver.go()
         while not driver.ended:
             if falls_asleep:
@@ -135,16 +156,18 @@ class History:
                 return
             if self._sleepers:
                 driver.disturbed = True
-                self._wake(chance.choice(self._sleepers), chance.choice([None, chance.randint(1, 80)]))
-            driver.stop_at = driver.disk.calls + chance.randint(1, 80) if chance.random() < 0.5 else None
+                self.counts["meetings"] += 1
+                stop = self._somewhere(80) if chance.random() < 0.5 else None
+                self._wake(chance.choice(self._sleepers), stop)
+            driver.disk.dead = bool(trouble) and chance.random() < 0.2
+            driver.stop = self._somewhere(80) if chance.random() < 0.5 else None
             driver.go()
         self._judge(driver)
-        if self._restored is not None:
-            # Whoever was asleep, and will look first who is the newest, may wake up to find a backup restored.
-            self._end_sleepers(
-                [one for one in self._sleepers if not (one.at_look and one.number and one.number < self._restored)]
-            )
-            self._restored = None
+        self._restored = isinstance(driver.error, Restored)
+        if self._restored:
+            # Whoever was asleep, and will look first who is the newest, may wake up to find that.
+            newer = [one for one in self._sleepers if not (one.at_look and 0 < one.number < driver.number)]
+            self._end_sleepers(newer)
         if chance.random() < (0.15 if self._sleepers else 0.7):
             self._end_sleepers(list(self._sleepers))
             self.counts["power cuts"] += 1
@@ -152,11 +175,29 @@ class History:
             power_cut(self._root, self._journal, chance.getrandbits(32))
             self._inner = ForgetfulDisk(self._root, self._journal)
 
-    def _wake(self, sleeper: Driver, calls: int | None) -> None:
-        """Let a driver that fell asleep go on, for so many calls or to its end."""
+    def _somewhere(self, most: int, wanted: tuple[str, str] | None = None) -> Callable[[str, str], bool]:
+        """Choose where a driver stops: at so many calls at the most, or where it matters what others do meanwhile."""
+        chance = self._chance
+        what, where = wanted or chance.choice(_STOPS)
+        left = chance.randint(1, most if what == "" else 2)
+        # Before that, or after it: at whatever comes next.
+        after = chance.random() < 0.5
+
+        def stop(called: str, path: str) -> bool:
+            nonlocal left
+            if left > 0 and (not what or (called == what and where in path)):
+                left -= 1
+                return left == 0 and not after
+            return left == 0
+
+        return stop
+
+    def _wake(self, sleeper: Driver, stop: Callable[[str, str], bool] | None) -> None:
+        """Let a driver that fell asleep go on, until it stops again or to its end."""
         self.counts["wakes"] += 1
-        sleeper.stop_at_look = None
-        sleeper.stop_at = None if calls is None else sleeper.disk.calls + calls
+        sleeper.stop = stop
+        if self._chance.random() < 0.2:
+            sleeper.disk.die_at = sleeper.disk.calls + self._chance.randint(1, 60)
         sleeper.go()
         if sleeper.ended:
             self._sleepers.remove(sleeper)
@@ -211,18 +252,19 @@ class History:
             call=self._call,
             name=lambda: f"{chance.getrandbits(32):08x}",
             commits=self._committed,
+            passes=driver.pass_by,
             mutant=self._mutant,
         )
         try:
             driver.starting, driver.number = False, life.term.number
-            if not calm and disk.die_at is None and not driver.slept:
+            if not calm and disk.die_at is None:
                 if chance.random() < 0.3:
                     disk.die_after = disk.named + chance.randint(1, 20)
                 else:
                     disk.die_at = disk.calls + chance.randint(1, 120)
             self._check(driver, life, all_epochs=chance.random() < 0.5)
             for _ in range(chance.randint(1, 6)):
-                self._act(life)
+                self._act(driver, life)
             if calm:
                 life.batch(2)
                 self._check(driver, life, all_epochs=True)
@@ -232,9 +274,13 @@ class History:
         finally:
             life.close()
 
-    def _act(self, life: Life) -> None:
+    def _act(self, driver: Driver, life: Life) -> None:
         chance = self._chance
-        what = chance.choices(list(_ACTS), list(_ACTS.values()))[0]
+        weights = dict(_ACTS)
+        if any(one.at_look for one in self._sleepers):
+            # Whoever wakes up to find a backup restored must not add to it.
+            weights["rewind"] *= 20
+        what = chance.choices(list(weights), list(weights.values()))[0]
         self.counts[what] += 1
         self._clock_ms += chance.randint(1, 5000)
         life.now_ms = self._clock_ms
@@ -246,7 +292,7 @@ class History:
             life.fold(chance.randint(0, 2))
         elif what == "rescale":
             life.rescale(chance.choice([1, 2]))
-        elif what == "rewind":
+        elif what == "rewind" and not driver.slept and not driver.disturbed:
             self._rewind(life)
 
     def _committed(self, manifest: Manifest) -> None:
@@ -265,7 +311,8 @@ class History:
         snapshots = life.checkpoint.snapshots()
         if not kept:
             return
-        epoch = self._chance.choice([one for one in kept if not snapshots or one >= snapshots[0]] or kept[-1:])
+        usable = [one for one in kept if not snapshots or one >= snapshots[0]] or kept[-1:]
+        epoch = self._chance.choice([*usable, *usable[-2:-1] * 2])
         manifest = life.checkpoint.manifest(epoch)
         # Whoever restores a backup does so in peace: no death, no trouble.
         place = LocalDirectory(self._root / "checkpoint", fsync=True, disk=self._inner)
@@ -279,15 +326,14 @@ class History:
             del self._promised[known]
         for number in [one for one in self._seen if one > manifest.sinks["foreach"]["written"]["number"]]:
             del self._seen[number]
-        self._restored = life.term.number
-        raise Death
+        raise Restored
 
     # -- what must hold --------------------------------------------------------------------------
 
     def _check_told(self) -> None:
         """See that the sink has all, before a start: where the job says so, a start may leave the sink out."""
         checkpoint = Checkpoint(LocalDirectory(self._root / "checkpoint", disk=Disk()))
-        if (told := checkpoint.told()) and (latest := checkpoint.latest()) is not None and latest.epoch == told:
+        if (latest := checkpoint.latest()) is not None and checkpoint.is_told(latest):
             self._check_sink(latest)
 
     def _check_sink(self, latest: Manifest | None) -> None:

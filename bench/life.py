@@ -143,12 +143,14 @@ class Files(ParquetSink):
 
 
 class Looks(Fenced):
-    """The steps of a run, some without a look."""
+    """The steps of a run, some without a look; a driver may fall asleep at each."""
 
     blind: tuple[str, ...] = ()
+    passes: Callable[[str, str], None]
 
     def look(self, before: str) -> None:
         """Look, unless that is left out."""
+        self.passes("look", before)
         if before not in self.blind:
             super().look(before)
 
@@ -168,6 +170,8 @@ class Life(Harness):
         Gives what tells attempts apart, eight hexadecimal digits.
     commits
         Told of each manifest that was committed.
+    passes
+        Told of each look before it is taken: "look", and what comes next.
     """
 
     def __init__(
@@ -180,11 +184,12 @@ class Life(Harness):
         call: Callable[[Any, int], None],
         name: Callable[[], str],
         commits: Callable[[Manifest], None],
+        passes: Callable[[str, str], None],
         mutant: Mutant,
     ) -> None:
         self.latest: Manifest | None = None
         self._root = root / "checkpoint"
-        self._commits = commits
+        self._commits, self._passes = commits, passes
         self._silent = False
         self._log: SparkLog | None = None
         super().__init__(
@@ -218,7 +223,7 @@ class Life(Harness):
         self._instances: int | None = instances
         self._outputs = Outputs(outputs, checkpoint, self.latest, term=self.term, fsync=True)
         self.fenced = Looks(checkpoint, self._declared, self._outputs, self.term)
-        self.fenced.blind = mutant.look
+        self.fenced.blind, self.fenced.passes = mutant.look, self._passes
         self._keeper = SparkLogKeeper(checkpoint, sync=True)
         intent = checkpoint.intent()
         self._begun = intent if intent and self.term.redo and intent.epoch == self.term.redo.epoch else None

@@ -29,10 +29,9 @@ class Driver:
 
     Attributes
     ----------
-    stop_at
-        The call to its disk at which it stops, counted from 1; None for none.
-    stop_at_look
-        The look at the terms at which it stops, counted from 1; None for none.
+    stop
+        At which call to its disk it stops, or at which look: told what it is, and the path or what comes next; None for
+        none.
     at_look
         Whether it stands before a look.
     undisturbed
@@ -46,10 +45,9 @@ class Driver:
     """
 
     def __init__(self, live: Callable[[Driver], None], inner: Disk, trouble: Mapping[str, Any], **without: Any) -> None:
-        self.disk = TroubledDisk(inner, watcher=self._watch, **trouble, **without)
+        self.disk = TroubledDisk(inner, watcher=self.pass_by, **trouble, **without)
         self.trouble = trouble
-        self.stop_at: int | None = None
-        self.stop_at_look: int | None = None
+        self.stop: Callable[[str, str], bool] | None = None
         self.at_look = False
         self.undisturbed = False
         self.slept = False
@@ -58,7 +56,6 @@ class Driver:
         self.number = 0
         self.ended = False
         self.error: BaseException | None = None
-        self._looks = 0
         self._live = live
         self._turn, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -88,12 +85,12 @@ class Driver:
         self.ended = True
         self._back.release()
 
-    def _watch(self, what: str, path: str) -> None:
-        look = what == "list" and path.endswith("/terms")
-        self._looks += look
-        if self.undisturbed or (self.disk.calls != self.stop_at and not (look and self._looks == self.stop_at_look)):
+    def pass_by(self, what: str, where: str) -> None:
+        """Stop here, if that was asked for."""
+        if self.undisturbed or self.stop is None or not self.stop(what, where):
             return
-        self.at_look = look
+        self.stop = None
+        self.at_look = what == "look"
         self._back.release()
         self._turn.acquire()
         self.at_look = False

@@ -62,7 +62,7 @@ def test_twenty_lines_rebuild_the_newest_epoch(log: WrittenLog) -> None:
 
 def test_every_json_file_has_the_checksum_of_its_body_as_it_stands(log: WrittenLog) -> None:
     log.checkpoint.intend(9, 1)
-    log.checkpoint.tell(8)
+    log.checkpoint.tell(8, 1)
     settle_term(log.checkpoint, take_term(log.checkpoint, "run", "job", reading={}), Redo(3, {}, 1))
     records = {name: data for name, data in files_of(Path("checkpoint")).items() if name.endswith(".json")}
 
@@ -75,7 +75,7 @@ def test_every_json_file_has_the_checksum_of_its_body_as_it_stands(log: WrittenL
 
 def test_the_page_names_every_field_of_every_record(log: WrittenLog) -> None:
     log.checkpoint.intend(9, 1)
-    log.checkpoint.tell(8)
+    log.checkpoint.tell(8, 1)
     settle_term(log.checkpoint, take_term(log.checkpoint, "run", "job", reading={}), Redo(3, {}, 1))
     text = PAGE.read_text(encoding="utf-8")
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.disk import Disk
 from ferryman._log.term import Redo, Term, take_term
+from ferryman._model.errors import SinkMissing
 from ferryman._model.records import JobCard, Manifest, RoutingTable
 from ferryman._spark.sinks import none
 from ferryman._spark.stream import Output
@@ -86,6 +89,20 @@ def test_what_was_begun_is_found_though_a_start_in_between_died(tmp_path: Path) 
     term, _ = met.start("third")
 
     assert term.redo == Redo(1, {"cores": "first"}, 1)
+
+
+def test_what_sinks_were_told_of_an_epoch_does_not_hold_for_that_epoch_done_again(tmp_path: Path) -> None:
+    met = Met(tmp_path)
+    sinks = {"parquet:1": {"told": True, "written": {}}}
+    met.begin(0)
+    met.log.commit(Manifest(1, 0, False, 0, RoutingTable.even(1, 4, 1), {}, {}, sinks, offsets=(1,), term=7))
+
+    # Of a run that slept while a backup was restored, and ended in order when the next one had done the epoch again.
+    met.log.tell(1, 5)
+    with pytest.raises(SinkMissing, match="was not told"):
+        met.start("next")
+    met.log.tell(1, 7)
+    met.start("next")
 
 
 def test_epochs_that_are_committed_during_a_start_are_not_taken_for_lost_ones(tmp_path: Path) -> None:

@@ -93,9 +93,9 @@ class Outputs:
         self._told = manifest.epoch
 
     @property
-    def told(self) -> int:
-        """Give the newest epoch if the sinks know of it; 0 if they do not, or there is none."""
-        return self._told if self._latest is not None and self._told == self._latest.epoch else 0
+    def told(self) -> Manifest | None:
+        """Give the newest epoch's manifest if the sinks know of it; None if they do not, or there is none."""
+        return self._latest if self._latest is not None and self._told == self._latest.epoch else None
 
 
 def claim(
@@ -113,15 +113,15 @@ def claim(
                 f"two outputs go to one place ({getattr(output.sink, 'path', output.sink.label)}). Give each a "
                 "directory of its own."
             )
-    epoch, written = (latest.epoch, latest.sinks) if latest else (0, {})
+    written = latest.sinks if latest else {}
     here = {*labels(outputs), *dropped}
     lost = [label for label, one in written.items() if one.get("told") and label not in here]
-    if lost and checkpoint.told() != epoch:
+    if latest is not None and lost and not checkpoint.is_told(latest):
         where = written[lost[0]].get("path", "")
         raise SinkMissing(
-            f"epoch {epoch} is committed, and the sink {lost[0]!r} ({where}) was not told of it before the job ended; "
-            "but this start has no such output, so those rows would never be seen. Start the job once with that sink; "
-            f"or pass dropped_sinks=[{lost[0]!r}] if its rows are not wanted any more."
+            f"epoch {latest.epoch} is committed, and the sink {lost[0]!r} ({where}) was not told of it before the job "
+            "ended; but this start has no such output, so those rows would never be seen. Start the job once with that "
+            f"sink; or pass dropped_sinks=[{lost[0]!r}] if its rows are not wanted any more."
         )
     return above
 
