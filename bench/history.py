@@ -7,6 +7,7 @@ on for a while, and perhaps falls asleep again. `bench.life` is what a driver do
   is lost;
 - the state is that of the source's rows up to the offsets of the newest manifest, and any reader of Parquet finds each
   of their results once in the sink: nothing is doubled;
+- what a reader of the sink has seen stays there, unless a backup is restored;
 - a sink that has seen an epoch sees the same rows when that is redone;
 - every epoch that is kept can be rebuilt, and the job starts.
 
@@ -86,6 +87,8 @@ class History:
         self._mutant = mutant or Mutant()
         # The manifest of each epoch whose commit has returned, or that was found.
         self._promised: dict[int, Manifest] = {}
+        # The newest epoch that the sink has shown, and the offset that it ends with.
+        self._shown = (0, 0)
         # The rows that a function was called with, by the number of the call.
         self._seen: dict[int, list[Any]] = {}
         self._sleepers: list[Driver] = []
@@ -127,7 +130,7 @@ class History:
     def _live(self, trouble: dict[str, Any]) -> None:
         """Have a driver live until it ends or falls asleep; then the power may be cut."""
         chance = self._chance
-        self._check_told()
+        self._check_shown()
         driver = Driver(
             self._lived,
             self._inner,
@@ -252,6 +255,7 @@ class History:
             call=self._call,
             name=lambda: f"{chance.getrandbits(32):08x}",
             commits=self._committed,
+            shows=self._has_shown,
             passes=driver.pass_by,
             mutant=self._mutant,
         )
@@ -280,6 +284,9 @@ class History:
         if any(one.at_look for one in self._sleepers):
             # Whoever wakes up to find a backup restored must not add to it.
             weights["rewind"] *= 20
+        if any(one.starting or "snapshots/" in one.where for one in self._sleepers):
+            # Nor must one that was at a snapshot, or looked at a checkpoint which has forgotten that by now.
+            weights["snapshot"] *= 3
         what = chance.choices(list(weights), list(weights.values()))[0]
         self.counts[what] += 1
         self._clock_ms += chance.randint(1, 5000)
@@ -299,6 +306,9 @@ class History:
         known = self._promised.setdefault(manifest.epoch, manifest)
         if known.json() != manifest.json():
             raise Broken(f"epoch {manifest.epoch} was committed by run {known.term} and by run {manifest.term}")
+
+    def _has_shown(self, manifest: Manifest) -> None:
+        self._shown = max(self._shown, (manifest.epoch, manifest.offsets[0] if manifest.offsets else 0))
 
     def _call(self, rows: Any, number: int) -> None:
         """Stand for a user's function: a number must not come again with other rows."""
@@ -326,30 +336,38 @@ class History:
             del self._promised[known]
         for number in [one for one in self._seen if one > manifest.sinks["foreach"]["written"]["number"]]:
             del self._seen[number]
+        self._shown = min(self._shown, (epoch, manifest.offsets[0] if manifest.offsets else 0))
         raise Restored
 
     # -- what must hold --------------------------------------------------------------------------
 
-    def _check_told(self) -> None:
-        """See that the sink has all, before a start: where the job says so, a start may leave the sink out."""
+    def _check_shown(self) -> None:
+        """See, before a start, that the sink has all it has shown; and all there is, if the job says so."""
         checkpoint = Checkpoint(LocalDirectory(self._root / "checkpoint", disk=Disk()))
+        epoch, end = self._shown
         if (latest := checkpoint.latest()) is not None and checkpoint.is_told(latest):
-            self._check_sink(latest)
+            epoch, end = latest.epoch, latest.offsets[0] if latest.offsets else 0
+        found, expected = self._read_sink(epoch)[0], results_upto(end)
+        if not set(found) >= set(expected):
+            raise Broken(f"epoch {epoch} was shown, and now the sink has {found}, not {expected}")
 
-    def _check_sink(self, latest: Manifest | None) -> None:
-        """Read the sink as any reader of Parquet does, and see that its lists say the same."""
+    def _read_sink(self, epoch: int) -> tuple[list[tuple[int, int]], list[str]]:
+        """Read the sink as any reader of Parquet does: its rows, and its files."""
         out = self._root / "out"
-        epoch, end = (latest.epoch, latest.offsets[0] if latest.offsets else 0) if latest else (0, 0)
-        expected = results_upto(end)
         try:
             files = sorted(one.name for one in out.glob("*.parquet"))
             tables = [pq.ParquetFile(out / name).read(use_threads=False) for name in files]
-            names = sorted(listed(LocalDirectory(out, disk=Disk()))[0])
-        except (OSError, pa.ArrowInvalid, FerrymanError) as error:
+        except (OSError, pa.ArrowInvalid) as error:
             raise Broken(f"epoch {epoch}: the sink cannot be read: {error}") from error
-        found = sorted(pair for one in tables for pair in zip(*one.to_pydict().values(), strict=True))
-        if found != expected:
-            raise Broken(f"epoch {epoch}: the sink has {found} and should have {expected}")
+        return sorted(pair for one in tables for pair in zip(*one.to_pydict().values(), strict=True)), files
+
+    def _check_sink(self, latest: Manifest | None) -> None:
+        """See that the sink has each result once, and that its lists say the same."""
+        epoch, end = (latest.epoch, latest.offsets[0] if latest.offsets else 0) if latest else (0, 0)
+        found, files = self._read_sink(epoch)
+        if found != results_upto(end):
+            raise Broken(f"epoch {epoch}: the sink has {found} and should have {results_upto(end)}")
+        names = sorted(listed(LocalDirectory(self._root / "out", disk=Disk()))[0])
         if names != files:
             raise Broken(f"epoch {epoch}: the sink lists {names}, and there are {files}")
 

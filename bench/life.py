@@ -168,8 +168,8 @@ class Life(Harness):
         What a sink of the user's own does with an epoch's rows and a number.
     name
         Gives what tells attempts apart, eight hexadecimal digits.
-    commits
-        Told of each manifest that was committed.
+    commits, shows
+        Told of each manifest that was committed, and when the sinks have shown its rows.
     passes
         Told of each look before it is taken: "look", and what comes next.
     """
@@ -184,12 +184,13 @@ class Life(Harness):
         call: Callable[[Any, int], None],
         name: Callable[[], str],
         commits: Callable[[Manifest], None],
+        shows: Callable[[Manifest], None],
         passes: Callable[[str, str], None],
         mutant: Mutant,
     ) -> None:
         self.latest: Manifest | None = None
         self._root = root / "checkpoint"
-        self._commits, self._passes = commits, passes
+        self._commits, self._shows, self._passes = commits, shows, passes
         self._silent = False
         self._log: SparkLog | None = None
         super().__init__(
@@ -228,6 +229,8 @@ class Life(Harness):
         intent = checkpoint.intent()
         self._begun = intent if intent and self.term.redo and intent.epoch == self.term.redo.epoch else None
         self._outputs.begin()
+        if self.latest is not None:
+            self._shows(self.latest)
         if self._begun is not None and self._begun.silent:
             self._epoch_of(rows=[], time_ms=self._begun.time_ms, batch=None)
         self._read_log()
@@ -330,6 +333,7 @@ class Life(Harness):
         self.latest = manifest
         self._commits(manifest)
         self.fenced.tell(manifest)
+        self._shows(manifest)
 
     def fold(self, retain: int) -> None:
         """Write a snapshot, and forget what is too old."""

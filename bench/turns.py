@@ -32,8 +32,8 @@ class Driver:
     stop
         At which call to its disk it stops, or at which look: told what it is, and the path or what comes next; None for
         none.
-    at_look
-        Whether it stands before a look.
+    at_look, where
+        Whether it stands before a look, and the path or step that it stands at.
     undisturbed
         Whether it does not stop for now, whatever was asked for.
     slept, disturbed
@@ -48,7 +48,7 @@ class Driver:
         self.disk = TroubledDisk(inner, watcher=self.pass_by, **trouble, **without)
         self.trouble = trouble
         self.stop: Callable[[str, str], bool] | None = None
-        self.at_look = False
+        self.at_look, self.where = False, ""
         self.undisturbed = False
         self.slept = False
         self.disturbed = False
@@ -90,7 +90,7 @@ class Driver:
         if self.undisturbed or self.stop is None or not self.stop(what, where):
             return
         self.stop = None
-        self.at_look = what == "look"
+        self.at_look, self.where = what == "look", where
         self._back.release()
         self._turn.acquire()
         self.at_look = False
