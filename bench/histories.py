@@ -11,64 +11,76 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench.history import Broken, History
+from bench.life import Mutant
 from bench.report import Progress, Result, environment, result_of, show
 
-Kind = Callable[[str, str], bool]
+
+def _bytes(start: str) -> Mutant:
+    return Mutant(sync=lambda path, before, starting: path.startswith(start))
 
 
-def _bytes(start: str) -> Kind:
-    return lambda path, before: path.startswith(start)
+def _names(folder: str) -> Mutant:
+    return Mutant(sync=lambda path, before, starting: path == folder)
 
 
-def _names(folder: str) -> Kind:
-    return lambda path, before: path == folder
+def _snapshots(end: str) -> Mutant:
+    return Mutant(sync=lambda path, before, starting: path.startswith("checkpoint/snapshots/") and end in path)
 
 
-# Which syncs are left out, by the path below the root of the disk and the call before.
-SYNCS: dict[str, Kind] = {
+def _once(start: str) -> Mutant:
+    return Mutant(once=lambda path: path.startswith(start))
+
+
+# What is left out: a kind of sync, a name that is given once, or a look whether a run is still the newest.
+MUTANTS: dict[str, Mutant] = {
     "bytes of a manifest": _bytes("checkpoint/manifests/"),
     "names of manifests": _names("checkpoint/manifests"),
     "bytes of a delta": _bytes("checkpoint/deltas/"),
     "names of deltas": _names("checkpoint/deltas"),
-    "bytes of a snapshot": lambda path, before: path.startswith("checkpoint/snapshots/") and ".parquet" in path,
-    "bytes of a snapshot's list": lambda path, before: path.startswith("checkpoint/snapshots/") and ".json" in path,
+    "bytes of a snapshot": _snapshots(".parquet"),
+    "bytes of a snapshot's list": _snapshots(".json"),
     "names of snapshots": _names("checkpoint/snapshots"),
     "bytes of the card": _bytes("checkpoint/.ferryman.json"),
     "bytes of the intent": _bytes("checkpoint/.intent.json"),
+    "bytes of a term": _bytes("checkpoint/terms/"),
+    "names of terms": _names("checkpoint/terms"),
     "names in the checkpoint": _names("checkpoint"),
-    "names above the checkpoint": _names(""),
+    "names above the checkpoint": _names("."),
     "bytes of Spark's offsets": _bytes("checkpoint/spark/offsets/"),
     "names of Spark's offsets": _names("checkpoint/spark/offsets"),
     "names in Spark's folder": _names("checkpoint/spark"),
-    "names that are deleted": lambda path, before: before == "unlink",
-    "bytes of the sink's rows": _bytes("out/files/"),
-    "names of the sink's rows": _names("out/files"),
-    "bytes of the sink's lists": _bytes("out/lists/"),
-    "names of the sink's lists": _names("out/lists"),
+    "names that are deleted": Mutant(sync=lambda path, before, starting: before == "unlink"),
+    # The manifest that a run which was killed had named, and not synced any more.
+    "names of manifests at a start": Mutant(
+        sync=lambda path, before, starting: starting and before != "link" and path == "checkpoint/manifests"
+    ),
+    "bytes of the sink's rows": Mutant(
+        sync=lambda path, before, starting: path.startswith("out/") and path.endswith(".parquet")
+    ),
+    "names of the sink's rows": _names("out"),
+    "bytes of the sink's lists": Mutant(sync=lambda path, before, starting: path.startswith("out/_ferryman/.0")),
+    "names of the sink's lists": _names("out/_ferryman"),
+    "names of attempts": _names("out/_ferryman/attempts"),
+    "names in an attempt": Mutant(
+        sync=lambda path, before, starting: path.startswith("out/_ferryman/attempts/") and not path.endswith(".parquet")
+    ),
+    "a manifest is written once": _once("checkpoint/manifests/"),
+    "a term is taken once": _once("checkpoint/terms/"),
+    "a look before the intent": Mutant(look=("intent",)),
+    "a look before the sink": Mutant(look=("sink",)),
+    "a look before the manifest": Mutant(look=("manifest",)),
+    "a look before the sink is told": Mutant(look=("telling",)),
+    "a look before a snapshot": Mutant(look=("snapshot",)),
+    "a look before retention": Mutant(look=("retention",)),
+    "any look": Mutant(look=("intent", "sink", "manifest", "telling", "told", "snapshot", "retention")),
+    "the sink minds a newer run": Mutant(newer=True),
+    "the sink minds what is committed": Mutant(committed=True),
+    "the sink minds either": Mutant(newer=True, committed=True),
 }
-# Left out while a job starts: the manifest that a run which was killed had named, and not synced any more.
-STARTING = "names of manifests at a start"
-# A name that is given once; what else fences is to be added here.
-FENCE = "a manifest is written once"
-MUTANTS = (*SYNCS, STARTING, FENCE)
-
-
-def history(place: Path, seed: int, mutant: str | None = None) -> History:
-    """Give a history, with a kind of sync or a fence left out."""
-    below = f"{place}/disk"
-
-    def deaf(path: str, before: str) -> bool:
-        if mutant == STARTING:
-            return one.starting and before != "link" and path == f"{below}/checkpoint/manifests"
-        inside = path == below or path.startswith(below + os.sep)
-        return inside and mutant in SYNCS and SYNCS[mutant](path[len(below) + 1 :], before)
-
-    one = History(place, seed, deaf=deaf if mutant else None, unfenced=mutant == FENCE)
-    return one
 
 
 def run(*, progress: Progress, count: int, seed: int, mutants: list[str], most: int, scratch: Path | None) -> Result:
@@ -84,7 +96,7 @@ def run(*, progress: Progress, count: int, seed: int, mutants: list[str], most: 
     with _scratch(scratch) as place:
         with progress.step(f"{count} histories from seed {seed}"):
             for number in range(seed, seed + count):
-                one = history(place / "one", number)
+                one = History(place / "one", number)
                 try:
                     one.run()
                 except Broken as error:
@@ -102,7 +114,7 @@ def run(*, progress: Progress, count: int, seed: int, mutants: list[str], most: 
 def _caught(place: Path, mutant: str, seed: int, most: int) -> Result:
     for number in range(most):
         try:
-            history(place / "one", seed + number, mutant).run()
+            History(place / "one", seed + number, MUTANTS[mutant]).run()
         except Exception as error:
             # Whatever it is that stands in the way: without the mutant nothing does.
             return {"caught after": number + 1, "by": str(error).partition("\n")[0][:100]}

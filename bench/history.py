@@ -1,210 +1,116 @@
 """One random history on a disk that forgets: epochs, deaths at random calls, power cuts, restarts, rewinds, full disks.
 
-The harness runs the operators and commits; Spark's log is written as Spark writes it, unsynced, and a small sink keeps
-each epoch's rows in files. What must hold after every restart, whatever happened before:
+And drivers that fall asleep at any call: others take over, and the sleeper wakes up in the middle of what they do, goes
+on for a while, and perhaps falls asleep again. `bench.life` is what a driver does. What must hold, whatever happened:
 
-- an epoch whose commit has returned is there: nothing that was promised is lost;
-- the state is that of the source's rows up to the offsets of the newest manifest, and the sink lists each of their
-  results once: nothing is doubled;
+- an epoch whose commit has returned is there, with that manifest: there is one history, and nothing that was promised
+  is lost;
+- the state is that of the source's rows up to the offsets of the newest manifest, and any reader of Parquet finds each
+  of their results once in the sink: nothing is doubled;
+- what a reader of the sink has seen stays there, unless a backup is restored;
 - a sink that has seen an epoch sees the same rows when that is redone;
 - every epoch that is kept can be rebuilt, and the job starts.
+
+A run that was taken over, or met one that was, may end with an error; the next one goes on.
 """
 
 from __future__ import annotations
 
 import errno
-import json
+import os
 import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ferryman import Operator, Value
-from ferryman._log.agreement import check_agreement
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.life import SIDES, Life, Mutant, SparkEnds, rows_between
+from bench.turns import Driver
+from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
-from ferryman._log.disk import use_disk
-from ferryman._log.mend import mend_spark_log
-from ferryman._log.retention import prune
-from ferryman._log.spark_log import SparkLogKeeper, values_of
+from ferryman._log.disk import Disk, use_disk
 from ferryman._log.timeline import Timeline
-from ferryman._model.errors import CheckpointInUse, CheckpointUnwritable, CorruptCheckpoint, FerrymanError
-from ferryman._model.records import Manifest, SparkLog
+from ferryman._model.errors import CheckpointInUse, CheckpointUnwritable, FerrymanError, Superseded
+from ferryman._model.records import Manifest
+from ferryman._spark.parquet_sink import listed
 from ferryman._testing.forgetful import ForgetfulDisk
 from ferryman._testing.power import power_cut
-from ferryman._testing.troubled import Death, TroubledDisk
-from ferryman.testing import Harness
+from ferryman._testing.troubled import Death
 
-KEYS = ("a", "b", "c")
-_SIDES = ("offsets", "commits")
-Deaf = Callable[[str, str], bool]
+_ACTS = {"batch": 8, "silence": 3, "snapshot": 3, "rescale": 1, "rewind": 0.4}
+# Where it matters what others do: calls to the disk by a part of the path, and looks by what comes next. Else any call.
+_STOPS = [
+    *[("", "")] * 6,
+    ("link", "checkpoint/terms/"),
+    ("replace", "checkpoint/terms/"),
+    ("replace", "checkpoint/intent.json"),
+    ("link", "checkpoint/manifests/"),
+    ("replace", "checkpoint/snapshots/"),
+    ("link", "out/"),
+    ("remove", "out/_ferryman/attempts/"),
+    ("replace", "out/_ferryman/"),
+    *[("look", one) for one in ("intent", "sink", "manifest", "telling", "snapshot", "retention")] * 2,
+]
+# Of a driver that meets one which woke up: either may be told that it is not alone.
+_NOT_ALONE = (Superseded, CheckpointInUse, CheckpointUnwritable, SparkEnds)
 
 
 class Broken(Exception):
     """What must hold does not."""
 
 
-class Counts(Operator):
-    """Number the rows of a key."""
-
-    n = Value(int, 0)
-    output = "row long, n long"
-
-    def process(self, key: Any, row: Any) -> Any:
-        """Count one."""
-        self.n += 1
-        yield row.row, self.n
+class Restored(Death):
+    """The job has ended, and a backup was restored."""
 
 
-def rows_between(start: int, end: int) -> list[tuple[str, int]]:
-    """Give the rows of the source between two offsets; the same ones always."""
-    return [(KEYS[row * 7 % 5 % 3], row) for row in range(start, end)]
-
-
-class Files:
-    """A sink that keeps an epoch's rows in a file, and lists the files of committed epochs."""
-
-    def __init__(self, place: Path, seen: dict[int, list[Any]]) -> None:
-        self._directory = LocalDirectory(place, fsync=True)
-        self._seen = seen
-
-    def begin(self, epoch: int) -> None:
-        """Forget the epochs that a job which was taken back no longer has."""
-        self._directory.keep(["files", "lists"])
-        later = [name for name in self._directory.list("lists") if int(name) > epoch]
-        self._directory.delete(f"lists/{name}" for name in later)
-
-    def write(self, rows: list[Any], epoch: int, attempt: int) -> dict[str, Any]:
-        """Write an epoch's rows, and check that they are those it was given before."""
-        if sorted(self._seen.setdefault(epoch, rows)) != sorted(rows):
-            raise Broken(f"epoch {epoch} was redone with other rows: {self._seen[epoch]} and then {rows}")
-        name = f"files/{epoch}-{attempt}"
-        self._directory.write(name, json.dumps(rows).encode())
-        return {"file": name}
-
-    def commit(self, epoch: int, written: dict[str, Any]) -> None:
-        """List an epoch's file."""
-        self._directory.write(f"lists/{epoch}", json.dumps(written).encode())
-
-    def rows(self) -> list[Any]:
-        """Read the rows of the epochs that are listed."""
-        try:
-            lists = [json.loads(bytes(self._directory.read(f"lists/{one}"))) for one in self._directory.list("lists")]
-            return [tuple(row) for one in lists for row in json.loads(bytes(self._directory.read(one["file"])))]
-        except (FileNotFoundError, ValueError) as error:
-            raise Broken(f"the sink has lost rows of a committed epoch: {error}") from error
-
-
-class Run(Harness):
-    """One run of a job: the harness, with Spark's log and a sink as a driver has them."""
-
-    def __init__(self, root: Path, instances: int, sink: Files, attempt: int, *, asleep: bool) -> None:
-        self._root, self._sink, self._attempt, self._asleep = root / "checkpoint", sink, attempt, asleep
-        self._taken: tuple[int, SparkLog] | None = None
-        self.held_back: Manifest | None = None
-        super().__init__(
-            lambda stream: stream.key_by("key").process(Counts),
-            "key string, row long",
-            instances=instances,
-            groups=2,
-            store="lmdb",
-            checkpoint=self._root,
-            fsync=True,
-        )
-        latest = self.checkpoint.latest()
-        self.mended = mend_spark_log(self.checkpoint, latest)
-        check_agreement(self.checkpoint, latest)
-        self._keeper = SparkLogKeeper(self.checkpoint, sync=True)
-        sink.begin(latest.epoch if latest else 0)
-        if latest is not None:
-            sink.commit(latest.epoch, latest.sinks["files"])
-        intent = self.checkpoint.intent()
-        if intent is not None and intent.epoch == self.epochs + 1:
-            # A silent epoch was under way: it comes first, just as it was begun.
-            self.silence()
-
-    def _spark_writes(self, name: str, text: str) -> None:
-        path = self._root / "spark" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_name(f".{path.name}.tmp").write_text(text)
-        path.with_name(f".{path.name}.tmp").replace(path)
-
-    def begun(self) -> int | None:
-        """Give the batch that Spark has begun and not committed, as Spark itself sees it."""
-        names = [[int(one.name) for one in (self._root / f"spark/{side}").glob("[0-9]*")] for side in _SIDES]
-        begun, done = (max(one, default=-1) for one in names)
-        return begun if begun > done else None
-
-    def batch(self, wanted: int) -> None:
-        """Run the next micro-batch as Spark does: one that was begun is done again, else so many rows are new."""
-        latest = self.checkpoint.latest()
-        batch = self.begun()
-        start = latest.offsets[0] if latest and latest.offsets else 0
-        if batch is None:
-            batch = latest.batch + 1 if latest else 0
-            if not (self._root / "spark/metadata").exists():
-                self._spark_writes("metadata", '{"id":"one"}')
-            self._spark_writes(f"offsets/{batch}", f'v1\n{{"batchTimestampMs":1}}\n{start + wanted}')
-        if latest is None or batch > latest.batch:
-            log = self._keeper.take(batch, latest)
-            self._taken = batch, log
-            values = values_of(log.offsets.get(batch, ""))
-            if not values:
-                raise CorruptCheckpoint(f"Spark does not start: spark/offsets/{batch} is torn.")
-            self.epoch(rows_between(start, values[0]))
-        self._spark_writes(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
-
-    def silence(self) -> None:
-        """Run an epoch without data."""
-        self.checkpoint.intend(self.epochs + 1, self.now_ms)
-        self._taken = None
-        self.epoch()
-
-    def _commit(self, manifest: Manifest, output: list[tuple[Any, ...]]) -> None:
-        latest = self.checkpoint.latest()
-        if self._taken is not None:
-            batch, log = self._taken
-            manifest = replace(manifest, batch=batch, offsets=values_of(log.offsets[batch]), spark=log)
-        else:
-            offsets, log = (latest.offsets, latest.spark) if latest else ((), SparkLog())
-            manifest = replace(manifest, batch=latest.batch if latest else -1, offsets=offsets, spark=log)
-        written = self._sink.write(output, manifest.epoch, self._attempt)
-        manifest = replace(manifest, sinks={"files": written})
-        if self._asleep:
-            # The driver falls asleep here, and another takes over.
-            self.held_back = manifest
-            raise Death
-        super()._commit(manifest, output)
-        self._sink.commit(manifest.epoch, written)
+def results_upto(end: int) -> list[tuple[int, int]]:
+    """Give what the sink must hold of the source's rows before an offset."""
+    numbers: Counter[str] = Counter()
+    found = []
+    for key, row in rows_between(0, end):
+        numbers[key] += 1
+        found.append((row, numbers[key]))
+    return found
 
 
 class History:
-    """One history, by its seed; `deaf` says which syncs are not done, `unfenced` that names can be given twice."""
+    """One history, by its seed, with something left out or not."""
 
-    def __init__(self, place: Path, seed: int, *, deaf: Deaf | None = None, unfenced: bool = False) -> None:
+    def __init__(self, place: Path, seed: int, mutant: Mutant | None = None) -> None:
         self._place = place
         self._root, self._journal = place / "disk", place / "journal"
         self._chance = random.Random(seed)
-        self._deaf = deaf
-        self._unfenced = unfenced
-        self._promised = 0
+        self._mutant = mutant or Mutant()
+        # The manifest of each epoch whose commit has returned, or that was found.
+        self._promised: dict[int, Manifest] = {}
+        # The newest epoch that the sink has shown, and the offset that it ends with.
+        self._shown = (0, 0)
+        # The rows that a function was called with, by the number of the call.
         self._seen: dict[int, list[Any]] = {}
-        self._lives = 0
-        self._sleeper: Run | None = None
+        self._sleepers: list[Driver] = []
+        self._restored = False
+        self._clock_ms = 1_700_000_000_000
         self.counts: Counter[str] = Counter()
-        self.starting = False
 
     def run(self) -> None:
         """Live a few times, and look at what is there each time; `Broken` if what must hold does not."""
         self._root.mkdir(parents=True)
+        self._inner = ForgetfulDisk(self._root, self._journal)
         try:
-            for _ in range(self._chance.randint(2, 4)):
+            for _ in range(self._chance.randint(2, 5)):
                 self._live(self._trouble())
+            while self._sleepers:
+                self._wake(self._sleepers[0], None)
             self._live({})
         finally:
+            for sleeper in self._sleepers:
+                sleeper.die()
             use_disk(None)
+            self._inner.close()
             shutil.rmtree(self._place, ignore_errors=True)
 
     def _trouble(self) -> dict[str, Any]:
@@ -219,134 +125,283 @@ class History:
             trouble["late"] = chance.randint(1, 6)
         return trouble
 
+    # -- drivers ---------------------------------------------------------------------------------
+
     def _live(self, trouble: dict[str, Any]) -> None:
-        """Start the job, check what is there, go on for a while, and end in some way."""
+        """Have a driver live until it ends or falls asleep; then the power may be cut."""
         chance = self._chance
-        self._lives += 1
-        inner = ForgetfulDisk(self._root, self._journal)
-        deaf = {} if self._deaf is None else {"deaf": self._deaf}
-        disk = TroubledDisk(inner, unfenced=self._unfenced, **deaf, **trouble)
-        use_disk(disk)
-        run = None
+        self._check_shown()
+        driver = Driver(
+            self._lived,
+            self._inner,
+            trouble,
+            deaf=lambda path, before: self._mutant.sync(self._below(path), before, driver.starting),
+            unfenced=lambda path: self._mutant.once(self._below(path)),
+        )
+        falls_asleep = bool(trouble) and chance.random() < (0.1 if self._sleepers else 0.5)
+        if self._restored and self._sleepers:
+            # It does the epoch again that a sleeper has done already.
+            driver.disk.die_at, falls_asleep = None, False
+            driver.stop = self._somewhere(200, ("look", chance.choice(["sink", "manifest", "telling"])))
+        elif any(one.at_look for one in self._sleepers) and chance.random() < 0.5:
+            # A backup will be restored.
+            driver.disk.die_at, falls_asleep = None, False
+        elif falls_asleep or self._sleepers:
+            # It does not die before that, or before it has begun.
+            driver.disk.die_at = 1 << 60 if falls_asleep else None
+            driver.stop = self._somewhere(200)
+        driver.go()
+        while not driver.ended:
+            if falls_asleep:
+                self.counts["asleep"] += 1
+                driver.slept = True
+                self._sleepers.append(driver)
+                return
+            if self._sleepers:
+                driver.disturbed = True
+                self.counts["meetings"] += 1
+                stop = self._somewhere(80) if chance.random() < 0.5 else None
+                self._wake(chance.choice(self._sleepers), stop)
+            driver.disk.dead = bool(trouble) and chance.random() < 0.2
+            driver.stop = self._somewhere(80) if chance.random() < 0.5 else None
+            driver.go()
+        self._judge(driver)
+        self._restored = isinstance(driver.error, Restored)
+        if self._restored:
+            # Whoever was asleep, and will look first who is the newest, may wake up to find that.
+            newer = [one for one in self._sleepers if not (one.at_look and 0 < one.number < driver.number)]
+            self._end_sleepers(newer)
+        if chance.random() < (0.15 if self._sleepers else 0.7):
+            self._end_sleepers(list(self._sleepers))
+            self.counts["power cuts"] += 1
+            self._inner.close()
+            power_cut(self._root, self._journal, chance.getrandbits(32))
+            self._inner = ForgetfulDisk(self._root, self._journal)
+
+    def _somewhere(self, most: int, wanted: tuple[str, str] | None = None) -> Callable[[str, str], bool]:
+        """Choose where a driver stops: at so many calls at the most, or where it matters what others do meanwhile."""
+        chance = self._chance
+        what, where = wanted or chance.choice(_STOPS)
+        left = chance.randint(1, most if what == "" else 2)
+        # Before that, or after it: at whatever comes next.
+        after = chance.random() < 0.5
+
+        def stop(called: str, path: str) -> bool:
+            nonlocal left
+            if left > 0 and (not what or (called == what and where in path)):
+                left -= 1
+                return left == 0 and not after
+            return left == 0
+
+        return stop
+
+    def _wake(self, sleeper: Driver, stop: Callable[[str, str], bool] | None) -> None:
+        """Let a driver that fell asleep go on, until it stops again or to its end."""
+        self.counts["wakes"] += 1
+        sleeper.stop = stop
+        if self._chance.random() < 0.2:
+            sleeper.disk.die_at = sleeper.disk.calls + self._chance.randint(1, 60)
+        sleeper.go()
+        if sleeper.ended:
+            self._sleepers.remove(sleeper)
+            self._judge(sleeper)
+
+    def _end_sleepers(self, sleepers: list[Driver]) -> None:
+        for sleeper in sleepers:
+            self._sleepers.remove(sleeper)
+            sleeper.die()
+
+    def _judge(self, driver: Driver) -> None:
+        """See what a driver has ended with."""
+        error = driver.error
+        alone = not (driver.slept or driver.disturbed)
+        if error is None:
+            return
+        if isinstance(error, Broken):
+            raise error
+        if isinstance(error, Death):
+            self.counts["deaths"] += 1
+        elif driver.slept and isinstance(error, (FerrymanError, OSError, SparkEnds)):
+            self.counts["sleepers refused"] += 1
+        elif driver.disturbed and isinstance(error, _NOT_ALONE):
+            self.counts["not alone"] += 1
+        elif isinstance(error, self._excused(driver)):
+            self.counts["refused by the disk"] += 1
+        else:
+            met = "" if alone else " (it was not alone)"
+            raise Broken(f"the job does not start or go on{met}: {error or type(error).__name__}") from error
+
+    def _excused(self, driver: Driver) -> type[Exception] | tuple[type[Exception], ...]:
+        """Give the errors that a driver may end with for the state of its disk."""
+        if "late" in driver.trouble:
+            return FerrymanError
+        return (CheckpointUnwritable, CheckpointInUse) if driver.trouble else ()
+
+    def _below(self, path: str) -> str:
+        """Give a path as below the root; what is elsewhere as it is."""
+        return os.path.relpath(path, self._root) if path.startswith(str(self._root)) else path
+
+    # -- what a driver does ----------------------------------------------------------------------
+
+    def _lived(self, driver: Driver) -> None:
+        """Start the job, check what is there, go on for a while, and end in some way."""
+        chance, disk = self._chance, driver.disk
+        calm = not driver.trouble
+        life = Life(
+            self._root,
+            instances=chance.choice([1, 2]),
+            locked=chance.random() < 0.5,
+            now_ms=self._clock_ms,
+            call=self._call,
+            name=lambda: f"{chance.getrandbits(32):08x}",
+            commits=self._committed,
+            shows=self._has_shown,
+            passes=driver.pass_by,
+            mutant=self._mutant,
+        )
         try:
-            sink = Files(self._root / "out", self._seen)
-            asleep = bool(trouble) and chance.random() < 0.1
-            self.starting = True
-            run = Run(self._root, chance.choice([1, 2]), sink, self._lives, asleep=asleep)
-            self.starting = False
-            if trouble and disk.die_at is None:
+            driver.starting, driver.number = False, life.term.number
+            if not calm and disk.die_at is None:
                 if chance.random() < 0.3:
                     disk.die_after = disk.named + chance.randint(1, 20)
                 else:
                     disk.die_at = disk.calls + chance.randint(1, 120)
-            self._check(run, sink, all_epochs=chance.random() < 0.5)
+            self._check(driver, life, all_epochs=chance.random() < 0.5)
             for _ in range(chance.randint(1, 6)):
-                self._act(run)
-            if not trouble:
-                run.batch(2)
-                self._promised = run.epochs
-                self._check(run, sink, all_epochs=True)
-        except Death:
-            self.counts["deaths"] += 1
-        except (CheckpointUnwritable, CheckpointInUse) as error:
-            if not trouble:
-                raise Broken(f"the disk is in order, and yet: {error}") from error
-            self.counts["refused by the disk"] += 1
-        except FerrymanError as error:
-            if "late" not in trouble:
-                raise Broken(f"the job does not start or go on: {error}") from error
-            self.counts["refused by the disk"] += 1
+                self._act(driver, life)
+            if calm:
+                life.batch(2)
+                self._check(driver, life, all_epochs=True)
+            if calm or chance.random() < 0.5:
+                self.counts["ends in order"] += 1
+                life.end()
         finally:
-            inner.close()
-            if run is not None:
-                if run.held_back is not None:
-                    self._sleeper = run
-                run.close()
-        if chance.random() < 0.7:
-            self.counts["power cuts"] += 1
-            power_cut(self._root, self._journal, chance.getrandbits(32))
+            life.close()
 
-    def _act(self, run: Run) -> None:
+    def _act(self, driver: Driver, life: Life) -> None:
         chance = self._chance
-        what = chance.choices(["batch", "silence", "snapshot", "rescale", "wake", "rewind"], [9, 2, 3, 1, 3, 0.3])[0]
+        weights = dict(_ACTS)
+        if any(one.at_look for one in self._sleepers):
+            # Whoever wakes up to find a backup restored must not add to it.
+            weights["rewind"] *= 20
+        if any(one.starting or "snapshots/" in one.where for one in self._sleepers):
+            # Nor must one that was at a snapshot, or looked at a checkpoint which has forgotten that by now.
+            weights["snapshot"] *= 3
+        what = chance.choices(list(weights), list(weights.values()))[0]
         self.counts[what] += 1
+        self._clock_ms += chance.randint(1, 5000)
+        life.now_ms = self._clock_ms
         if what == "batch":
-            run.batch(chance.randint(1, 4))
-            self._promised = run.epochs
-        elif what == "silence" and run.begun() is None:
-            run.silence()
-            self._promised = run.epochs
+            life.batch(chance.randint(1, 4))
+        elif what == "silence" and not life.pending:
+            life.silence()
         elif what == "snapshot":
-            run.snapshot()
-            prune(run.checkpoint, run.epochs - chance.randint(0, 2))
+            life.fold(chance.randint(0, 2))
         elif what == "rescale":
-            run.rescale(chance.choice([1, 2]))
-        elif what == "wake":
-            self._wake(run)
-        elif what == "rewind":
-            self._rewind(run)
+            life.rescale(chance.choice([1, 2]))
+        elif what == "rewind" and not driver.slept and not driver.disturbed:
+            self._rewind(life)
 
-    def _wake(self, run: Run) -> None:
-        """Let a driver that was taken over wake up, and try to commit the epoch it was at."""
-        sleeper, self._sleeper = self._sleeper, None
-        if sleeper is None or sleeper.held_back is None or sleeper.held_back.epoch > run.epochs:
-            return
-        epoch = sleeper.held_back.epoch
-        if epoch not in run.checkpoint.epochs():
-            return
-        try:
-            run.checkpoint.commit(sleeper.held_back)
-        except CheckpointInUse:
-            self.counts["sleepers refused"] += 1
-            return
-        raise Broken(f"epoch {epoch} was committed twice, by two drivers")
+    def _committed(self, manifest: Manifest) -> None:
+        known = self._promised.setdefault(manifest.epoch, manifest)
+        if known.json() != manifest.json():
+            raise Broken(f"epoch {manifest.epoch} was committed by run {known.term} and by run {manifest.term}")
 
-    def _rewind(self, run: Run) -> None:
+    def _has_shown(self, manifest: Manifest) -> None:
+        self._shown = max(self._shown, (manifest.epoch, manifest.offsets[0] if manifest.offsets else 0))
+
+    def _call(self, rows: Any, number: int) -> None:
+        """Stand for a user's function: a number must not come again with other rows."""
+        if sorted(self._seen.setdefault(number, rows.rows), key=str) != sorted(rows.rows, key=str):
+            raise Broken(f"call {number} came again with other rows: {self._seen[number]} and then {rows.rows}")
+
+    def _rewind(self, life: Life) -> None:
         """Take the job back to an epoch that is kept, as with a backup of all that belongs to it; then start anew."""
-        kept = run.checkpoint.epochs()
-        base = next(iter(run.checkpoint.snapshots()), None)
+        kept = life.checkpoint.epochs()
+        snapshots = life.checkpoint.snapshots()
         if not kept:
             return
-        epoch = self._chance.choice([one for one in kept if base is None or one >= base] or kept[-1:])
-        manifest = run.checkpoint.manifest(epoch)
-        snapshots = run.checkpoint.snapshots()
+        usable = [one for one in kept if not snapshots or one >= snapshots[0]] or kept[-1:]
+        epoch = self._chance.choice([*usable, *usable[-2:-1] * 2])
+        manifest = life.checkpoint.manifest(epoch)
         # Whoever restores a backup does so in peace: no death, no trouble.
-        peaceful = ForgetfulDisk(self._root, self._journal)
-        place = LocalDirectory(self._root / "checkpoint", fsync=True, disk=peaceful)
+        place = LocalDirectory(self._root / "checkpoint", fsync=True, disk=self._inner)
         place.delete(f"manifests/{one:012d}.json" for one in kept if one > epoch)
         place.delete(f"snapshots/{one:012d}.json" for one in snapshots if one > epoch)
-        place.delete(["intent.json"])
-        for side in _SIDES:
+        place.delete(["intent.json", "told.json"])
+        for side in SIDES:
             later = [name for name in place.list(f"spark/{side}") if name.isdigit() and int(name) > manifest.batch]
             place.delete(f"spark/{side}/{name}" for name in later)
-        peaceful.close()
-        self._promised = epoch
-        for later_epoch in [one for one in self._seen if one > epoch]:
-            del self._seen[later_epoch]
-        self._sleeper = None
-        raise Death
+        for known in [one for one in self._promised if one > epoch]:
+            del self._promised[known]
+        for number in [one for one in self._seen if one > manifest.sinks["foreach"]["written"]["number"]]:
+            del self._seen[number]
+        self._shown = min(self._shown, (epoch, manifest.offsets[0] if manifest.offsets else 0))
+        raise Restored
 
-    def _check(self, run: Run, sink: Files, *, all_epochs: bool = False) -> None:
-        latest = run.checkpoint.latest()
+    # -- what must hold --------------------------------------------------------------------------
+
+    def _check_shown(self) -> None:
+        """See, before a start, that the sink has all it has shown; and all there is, if the job says so."""
+        checkpoint = Checkpoint(LocalDirectory(self._root / "checkpoint", disk=Disk()))
+        epoch, end = self._shown
+        if (latest := checkpoint.latest()) is not None and checkpoint.is_told(latest):
+            epoch, end = latest.epoch, latest.offsets[0] if latest.offsets else 0
+        found, expected = self._read_sink(epoch)[0], results_upto(end)
+        if not set(found) >= set(expected):
+            raise Broken(f"epoch {epoch} was shown, and now the sink has {found}, not {expected}")
+
+    def _read_sink(self, epoch: int) -> tuple[list[tuple[int, int]], list[str]]:
+        """Read the sink as any reader of Parquet does: its rows, and its files."""
+        out = self._root / "out"
+        try:
+            files = sorted(one.name for one in out.glob("*.parquet"))
+            tables = [pq.ParquetFile(out / name).read(use_threads=False) for name in files]
+        except (OSError, pa.ArrowInvalid) as error:
+            raise Broken(f"epoch {epoch}: the sink cannot be read: {error}") from error
+        return sorted(pair for one in tables for pair in zip(*one.to_pydict().values(), strict=True)), files
+
+    def _check_sink(self, latest: Manifest | None) -> None:
+        """See that the sink has each result once, and that its lists say the same."""
         epoch, end = (latest.epoch, latest.offsets[0] if latest.offsets else 0) if latest else (0, 0)
-        if epoch < self._promised:
-            raise Broken(f"epoch {self._promised} was promised, and the newest is {epoch}")
-        self._promised = epoch
-        numbers: Counter[str] = Counter()
-        expected = []
-        for key, row in rows_between(0, end):
-            numbers[key] += 1
-            expected.append((row, numbers[key]))
-        found = {row["key"]: row["n"] for row in run.state()} if epoch else {}
+        found, files = self._read_sink(epoch)
+        if found != results_upto(end):
+            raise Broken(f"epoch {epoch}: the sink has {found} and should have {results_upto(end)}")
+        names = sorted(listed(LocalDirectory(self._root / "out", disk=Disk()))[0])
+        if names != files:
+            raise Broken(f"epoch {epoch}: the sink lists {names}, and there are {files}")
+
+    def _check(self, driver: Driver, life: Life, *, all_epochs: bool) -> None:
+        """Look at everything, unless somebody else is in the middle of something."""
+        driver.undisturbed = True
+        latest = life.checkpoint.latest()
+        if not driver.slept and (not driver.disturbed or latest == life.latest):
+            self.counts["checks"] += 1
+            self._check_all(life, latest, all_epochs=all_epochs and not self._sleepers)
+        driver.undisturbed = False
+
+    def _check_all(self, life: Life, latest: Manifest | None, *, all_epochs: bool) -> None:
+        epoch, end = (latest.epoch, latest.offsets[0] if latest.offsets else 0) if latest else (0, 0)
+        newest = max(self._promised, default=0)
+        if epoch < newest:
+            raise Broken(f"epoch {newest} was promised, and the newest is {epoch}")
+        manifests = [life.checkpoint.manifest(one) for one in life.checkpoint.epochs()]
+        for manifest in manifests:
+            if self._promised.setdefault(manifest.epoch, manifest).json() != manifest.json():
+                raise Broken(f"epoch {manifest.epoch} has another manifest than was promised")
+        terms = [manifest.term for manifest in manifests]
+        if terms != sorted(terms):
+            raise Broken(f"the terms of the epochs do not grow: {terms}")
+        numbers = Counter(key for key, _ in rows_between(0, end))
+        found = {row["key"]: row["n"] for row in life.state()} if epoch else {}
         if found != dict(numbers):
             raise Broken(f"epoch {epoch}: the state is {found} and should be {dict(numbers)}")
-        if sorted(sink.rows()) != sorted(expected):
-            raise Broken(f"epoch {epoch}: the sink has {sorted(sink.rows())} and should have {sorted(expected)}")
-        timeline = Timeline.read(run.checkpoint, run.checkpoint.card()) if all_epochs else Timeline()
+        self._check_sink(latest)
+        timeline = Timeline.read(life.checkpoint, life.checkpoint.card()) if all_epochs else Timeline()
         if timeline.faults:
             raise Broken(f"{timeline.faults[0][0]} {timeline.faults[0][1]}")
         for one in timeline.kept:
-            upto = run.checkpoint.manifest(one).offsets
-            there = sum(row["n"] for row in run.state(epoch=one))
+            upto = timeline.manifests[one].offsets
+            there = sum(row["n"] for row in life.state(epoch=one))
             if there != (upto[0] if upto else 0):
                 raise Broken(f"epoch {one} is kept and was rebuilt with {there} rows of {upto}")

@@ -1,4 +1,4 @@
-"""`ferryman bench histories`: nothing promised is lost or counts twice, and a sync that is left out is noticed."""
+"""`ferryman bench histories`: nothing promised is lost or counts twice, and what is left out is noticed."""
 
 from __future__ import annotations
 
@@ -28,9 +28,18 @@ def test_a_hundred_histories_lose_and_double_nothing(tmp_path: Path) -> None:
     raw = json.loads(written.read_text())
     assert raw["broken"] == []
     # All that can happen did.
-    assert {"batch", "silence", "deaths", "power cuts", "snapshot", "rewind", "refused by the disk"} <= set(
-        raw["counts"]
-    )
+    happened = {"batch", "silence", "deaths", "power cuts", "snapshot", "rewind", "refused by the disk"}
+    assert happened | {"asleep", "wakes", "meetings", "sleepers refused"} <= set(raw["counts"])
+
+
+def test_a_history_is_the_same_each_time(bench: ModuleType, tmp_path: Path) -> None:
+    def counts(seed: int) -> dict[str, int]:
+        one = bench.History(tmp_path / "one", seed)
+        one.run()
+        return dict(one.counts)
+
+    for seed in range(1, 11):
+        assert counts(seed) == counts(seed)
 
 
 # The others take longer to be caught; the command runs them all.
@@ -43,11 +52,14 @@ SOON = [
     "names above the checkpoint",
     "bytes of Spark's offsets",
     "names of the sink's rows",
+    "the sink minds either",
+    "a look before the sink",
+    "any look",
 ]
 
 
 @pytest.mark.parametrize("mutant", SOON)
-def test_a_sync_that_is_left_out_is_noticed(bench: ModuleType, mutant: str, tmp_path: Path) -> None:
+def test_a_sync_or_a_fence_that_is_left_out_is_noticed(bench: ModuleType, mutant: str, tmp_path: Path) -> None:
     assert mutant in bench.MUTANTS
 
     found = bench._caught(tmp_path, mutant, seed=1, most=100)

@@ -14,7 +14,7 @@ from written_log import KEY, STATE, WrittenLog, files_of, local_log
 
 from ferryman._log.retention import prune
 from ferryman._log.snapshot import write_snapshot
-from ferryman._log.term import Redo, take_term
+from ferryman._log.term import Redo, settle_term, take_term
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "checkpoint-format.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
@@ -62,8 +62,8 @@ def test_twenty_lines_rebuild_the_newest_epoch(log: WrittenLog) -> None:
 
 def test_every_json_file_has_the_checksum_of_its_body_as_it_stands(log: WrittenLog) -> None:
     log.checkpoint.intend(9, 1)
-    log.checkpoint.tell(8)
-    take_term(log.checkpoint, "run", "job", reading={}, redo=Redo(3, {}, 1))
+    log.checkpoint.tell(8, 1)
+    settle_term(log.checkpoint, take_term(log.checkpoint, "run", "job", reading={}), Redo(3, {}, 1))
     records = {name: data for name, data in files_of(Path("checkpoint")).items() if name.endswith(".json")}
 
     assert len(records) > 6
@@ -75,8 +75,8 @@ def test_every_json_file_has_the_checksum_of_its_body_as_it_stands(log: WrittenL
 
 def test_the_page_names_every_field_of_every_record(log: WrittenLog) -> None:
     log.checkpoint.intend(9, 1)
-    log.checkpoint.tell(8)
-    take_term(log.checkpoint, "run", "job", reading={}, redo=Redo(3, {}, 1))
+    log.checkpoint.tell(8, 1)
+    settle_term(log.checkpoint, take_term(log.checkpoint, "run", "job", reading={}), Redo(3, {}, 1))
     text = PAGE.read_text(encoding="utf-8")
 
     def fields(value: object) -> set[str]:

@@ -10,7 +10,17 @@ import pytest
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
-from ferryman._log.term import Redo, check_term, left_behind, newest_term, read_term, resumes, take_term
+from ferryman._log.term import (
+    Redo,
+    check_term,
+    left_behind,
+    newest_term,
+    read_term,
+    resumes,
+    settle_term,
+    take_term,
+    term_before,
+)
 from ferryman._model.errors import CorruptCheckpoint, Superseded
 from ferryman._model.records import Manifest, RoutingTable
 
@@ -24,7 +34,7 @@ def test_every_run_has_a_newer_term_and_the_one_before_is_superseded(tmp_path: P
 
     first = take_term(log, "run-a", "job")
     check_term(log, first)
-    second = take_term(log, "run-b", "job", reading={"cores": "2"}, redo=Redo(5, {"cores": "1"}, 2))
+    second = settle_term(log, take_term(log, "run-b", "job", reading={"cores": "2"}), Redo(5, {"cores": "1"}, 2))
 
     assert (first.number, second.number) == (1, 2)
     check_term(log, second)
@@ -66,7 +76,7 @@ def test_of_runs_that_start_at_once_each_has_a_term_of_its_own(tmp_path: Path) -
 def test_old_terms_are_forgotten(tmp_path: Path) -> None:
     log = at(tmp_path)
     for number in range(40):
-        take_term(log, f"run-{number}", "job")
+        settle_term(log, take_term(log, f"run-{number}", "job"), None)
 
     assert len(log.numbers("terms")) <= 21
     assert log.numbers("terms")[-1] == 40
@@ -109,7 +119,7 @@ def test_what_a_run_left_behind_is_done_as_it_did_it(tmp_path: Path) -> None:
     begun(log, 0)
     redo = left_behind(log, None, first)
     assert redo == Redo(1, {"cores": "1"}, 3)
-    second = take_term(log, "b", "job", instances=5, reading={"cores": "8"}, redo=redo)
+    second = settle_term(log, take_term(log, "b", "job", instances=5, reading={"cores": "8"}), redo)
     assert left_behind(log, None, second) == redo, "the second died in it too"
 
     latest = Manifest(1, 0, False, 0, RoutingTable.even(1, 8, 4), {}, {}, term=second.number)
@@ -128,6 +138,18 @@ def test_an_intent_of_a_run_that_was_taken_over_does_not_count(tmp_path: Path) -
     assert left_behind(log, None, second) == Redo(1, {}, 1)
 
 
+def test_a_run_that_was_not_ready_has_left_nothing_behind(tmp_path: Path) -> None:
+    log = at(tmp_path)
+    first = settle_term(log, take_term(log, "a", "job"), None)
+    second = take_term(log, "b", "job")
+    third = take_term(log, "c", "job")
+
+    assert term_before(log, third.number) == first
+    assert term_before(log, first.number) is None
+    ready = settle_term(log, second, Redo(1, {}, 1))
+    assert term_before(log, third.number) == ready
+
+
 @pytest.mark.parametrize(
     ("redo", "latest", "wanted"),
     [
@@ -143,7 +165,8 @@ def test_an_intent_of_a_run_that_was_taken_over_does_not_count(tmp_path: Path) -
 def test_a_run_tells_between_which_epochs_the_job_was_away(
     tmp_path: Path, redo: int | None, latest: tuple[int, int] | None, wanted: bool
 ) -> None:
-    term = take_term(at(tmp_path), "run", "job", above=1, redo=Redo(redo, {}, 1) if redo else None)
+    log = at(tmp_path)
+    term = settle_term(log, take_term(log, "run", "job", above=1), Redo(redo, {}, 1) if redo else None)
     manifest = None
     if latest is not None:
         epoch, number = latest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ def written(tmp_path: Path) -> WrittenLog:
 def test_a_run_that_was_superseded_writes_no_snapshot(tmp_path):
     log = written(tmp_path)
     first = take_term(log.checkpoint, "first", "job")
-    background = Background(log.checkpoint, every=1, retain=1, fence=partial(check_term, log.checkpoint, first))
+    background = Background(log.checkpoint, every=1, retain=1, look=lambda before: check_term(log.checkpoint, first))
     take_term(log.checkpoint, "second", "job")
     background.committed(3, 1000)
     until(lambda: not background._thread.is_alive())
@@ -48,7 +47,7 @@ def test_a_snapshot_whose_files_were_tidied_away_meanwhile_is_withdrawn(tmp_path
     looks: list[int] = []
     first = take_term(log.checkpoint, "first", "job")
 
-    def fence() -> None:
+    def look(before: str) -> None:
         looks.append(1)
         if len(looks) == 2:
             # It slept after it had listed its snapshot; who took over found files that no epoch knew of.
@@ -57,7 +56,7 @@ def test_a_snapshot_whose_files_were_tidied_away_meanwhile_is_withdrawn(tmp_path
                 file.unlink()
         check_term(log.checkpoint, first)
 
-    background = Background(log.checkpoint, every=1, retain=1, fence=fence)
+    background = Background(log.checkpoint, every=1, retain=1, look=look)
     background.committed(3, 1000)
     until(lambda: not background._thread.is_alive())
     assert len(looks) == 2
@@ -72,13 +71,13 @@ def test_a_snapshot_that_is_whole_stays_although_its_run_is_over(tmp_path):
     looks: list[int] = []
     first = take_term(log.checkpoint, "first", "job")
 
-    def fence() -> None:
+    def look(before: str) -> None:
         looks.append(1)
         if len(looks) == 2:
             take_term(log.checkpoint, "second", "job")
         check_term(log.checkpoint, first)
 
-    background = Background(log.checkpoint, every=1, retain=1, fence=fence)
+    background = Background(log.checkpoint, every=1, retain=1, look=look)
     background.committed(3, 1000)
     until(lambda: not background._thread.is_alive())
     assert log.checkpoint.snapshots() == [3]
@@ -90,12 +89,12 @@ def test_a_snapshot_that_fails_is_said_and_the_next_one_is_made(tmp_path, caplog
     log = written(tmp_path)
     looks: list[int] = []
 
-    def fence() -> None:
+    def look(before: str) -> None:
         looks.append(1)
         if len(looks) == 1:
             raise OSError("the disk is full")
 
-    background = Background(log.checkpoint, every=1, retain=5, fence=fence)
+    background = Background(log.checkpoint, every=1, retain=5, look=look)
     with caplog.at_level(logging.WARNING):
         background.committed(2, 1000)
         until(lambda: background.failure is not None)

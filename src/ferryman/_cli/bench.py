@@ -281,7 +281,7 @@ def histories(
 ) -> None:
     """Random deaths, power cuts, full disks and lost replies: nothing promised is lost, nothing counts twice."""
     known = _load("histories")
-    chosen = [] if mutants is None else _names(None if mutants == "all" else mutants, known.MUTANTS, "--mutants")
+    chosen = [] if mutants is None else _names(None if mutants == "all" else mutants, tuple(known.MUTANTS), "--mutants")
     if known.wrong(_run("histories", json, count=count, seed=seed, mutants=chosen, most=most, scratch=scratch)):
         raise typer.Exit(1)
 

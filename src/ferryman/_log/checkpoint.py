@@ -233,16 +233,21 @@ class Checkpoint:
 
     # -- what the sinks know ---------------------------------------------------------------------
 
-    def tell(self, epoch: int) -> None:
-        """Write down that every sink knows of an epoch: no start has to say it again."""
-        self._write_json(TOLD, {"epoch": epoch}, new=False)
+    def tell(self, epoch: int, term: int) -> None:
+        """Write down that every sink knows of an epoch, as it was committed in a term: no start has to say it again."""
+        self._write_json(TOLD, {"epoch": epoch, "term": term}, new=False)
 
-    def told(self) -> int:
-        """Give the epoch that every sink was known to know when the job last ended in order; 0 if none."""
+    def told(self) -> tuple[int, int | None]:
+        """Give the epoch that every sink knew of when the job last ended in order, and its term; 0 if none."""
         try:
-            return self.record(TOLD, lambda raw: whole(raw["epoch"], "epoch"))
+            return self.record(TOLD, _told)
         except FileNotFoundError:
-            return 0
+            return 0, None
+
+    def is_told(self, manifest: Manifest) -> bool:
+        """Tell whether that epoch is this one. Where a backup was restored, it may have been done again since."""
+        epoch, term = self.told()
+        return epoch == manifest.epoch and term in (None, manifest.term)
 
     # -- deltas ----------------------------------------------------------------------------------
 
@@ -334,6 +339,10 @@ class Checkpoint:
         """Write a JSON file unless there is one; tell whether it was written."""
         return self._write_json(name, raw, new=True)
 
+    def record_again(self, name: str, raw: Mapping[str, Any]) -> None:
+        """Write a JSON file, in place of one that may be there."""
+        self._write_json(name, raw, new=False)
+
     def _write_json(self, name: str, raw: Mapping[str, Any], *, new: bool) -> bool:
         body = json.dumps(raw, separators=(",", ":"))
         data = f'{{"checksum":"{checksum(body.encode())}","body":{body}}}\n'.encode()
@@ -391,6 +400,11 @@ class Checkpoint:
             f"{name} in {self.directory.uri} is truncated or altered. Restore the file from a backup of the "
             "checkpoint; `ferryman verify` tells what else is damaged."
         )
+
+
+def _told(raw: Mapping[str, Any]) -> tuple[int, int | None]:
+    # Earlier versions did not write the term.
+    return whole(raw["epoch"], "epoch"), whole(raw["term"], "term") if "term" in raw else None
 
 
 def chain(checkpoint: Checkpoint, table: str, after: int, upto: int) -> Iterator[tuple[Manifest, DeltaRef]]:

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import re
-import shutil
 import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -287,7 +286,7 @@ class LocalDirectory:
 
     def remove(self, folder: str) -> None:
         """Delete a folder with all that is in it; a power cut may bring it back."""
-        shutil.rmtree(self.root / folder, ignore_errors=True)
+        self._disk.remove(str(self.root / folder))
 
     def sync(self, names: Iterable[str]) -> None:
         """Sync files, then the folders they are in, and of one that is new those above it. Nothing without `fsync`."""

@@ -7,6 +7,7 @@ not synced, fills up, or loses a reply; so whatever a directory does to the disk
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TypeAlias
 
@@ -42,6 +43,10 @@ class Disk:
     def unlink(self, path: str) -> None:
         """Take a name away; FileNotFoundError where there is none."""
         os.unlink(path)
+
+    def remove(self, path: str) -> None:
+        """Take a folder away with all that is in it, as far as that can be."""
+        shutil.rmtree(path, ignore_errors=True)
 
     def sync(self, path: str) -> None:
         """See that the bytes of a file stay, or the names in a folder."""

@@ -5,7 +5,9 @@ before may not write any more, whether it is dead, asleep, or cut off from its l
 look; what it writes before it looks is told apart by its term, in manifests, sinks and homes alike.
 
 A term also keeps how its run cuts the source's data into partitions and how many instances it has, so that an epoch
-which it leaves behind is done again just as it was begun. Calls `Checkpoint`.
+which it leaves behind is done again just as it was begun. What a run has to do again itself can only be found once its
+term is taken, when nothing new comes of older ones; then the term is written again, and the run is ready.
+Calls `Checkpoint`.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ferryman._log.agreement import pending_batch
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import CorruptCheckpoint, Superseded
 from ferryman._model.records import Manifest
-from ferryman._model.shape import mapped, text, whole
+from ferryman._model.shape import flag, mapped, text, whole
 
 log = logging.getLogger("ferryman")
 
@@ -77,6 +79,8 @@ class Term:
         The settings by which Spark cuts the source's data into partitions in this run.
     redo
         The epoch that it found begun, if any.
+    ready
+        Whether it has found out; before that it has begun nothing.
     """
 
     number: int
@@ -88,6 +92,7 @@ class Term:
     instances: int
     reading: Mapping[str, str]
     redo: Redo | None = None
+    ready: bool = False
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Term:
@@ -102,6 +107,7 @@ class Term:
             whole(raw["instances"], "instances", low=1),
             _settings(raw["reading"]),
             None if raw["redo"] is None else Redo.parse(raw["redo"]),
+            flag(raw.get("ready", True), "ready"),
         )
 
 
@@ -113,10 +119,14 @@ def read_term(checkpoint: Checkpoint, number: int) -> Term:
 def newest_term(checkpoint: Checkpoint) -> Term | None:
     """Read the term of the newest run; None before the first, or where its file is damaged: the number is enough."""
     numbers = checkpoint.numbers("terms")
+    return _read_term(checkpoint, numbers[-1]) if numbers else None
+
+
+def _read_term(checkpoint: Checkpoint, number: int) -> Term | None:
     try:
-        return read_term(checkpoint, numbers[-1]) if numbers else None
+        return read_term(checkpoint, number)
     except (CorruptCheckpoint, FileNotFoundError):
-        log.warning("terms/%012d.json in %s is damaged or gone", numbers[-1], checkpoint.directory.uri)
+        log.warning("terms/%012d.json in %s is damaged or gone", number, checkpoint.directory.uri)
         return None
 
 
@@ -128,18 +138,35 @@ def take_term(
     above: int = 0,
     instances: int = 1,
     reading: Mapping[str, str] | None = None,
-    redo: Redo | None = None,
 ) -> Term:
     """Begin a run: take a term that is newer than all there were, here and wherever else one is known (`above`)."""
     while True:
         numbers = checkpoint.numbers("terms")
         number = max([above, *numbers[-1:]]) + 1
         now = time.time_ns() // 1_000_000
-        term = Term(number, run, job, socket.gethostname(), os.getpid(), now, instances, reading or {}, redo)
+        term = Term(number, run, job, socket.gethostname(), os.getpid(), now, instances, reading or {})
         if checkpoint.record_new(f"terms/{number:012d}.json", asdict(term)):
-            checkpoint.directory.delete(f"terms/{old:012d}.json" for old in numbers[:-_KEPT])
             return term
         above = number
+
+
+def settle_term(checkpoint: Checkpoint, term: Term, redo: Redo | None) -> Term:
+    """Write down what a run has to do again; from now on it may begin epochs, and older terms are not needed."""
+    settled = replace(term, redo=redo, ready=True)
+    checkpoint.record_again(f"terms/{term.number:012d}.json", asdict(settled))
+    older = [number for number in checkpoint.numbers("terms") if number < term.number]
+    checkpoint.directory.delete(f"terms/{old:012d}.json" for old in older[:-_KEPT])
+    return settled
+
+
+def term_before(checkpoint: Checkpoint, number: int) -> Term | None:
+    """Read the term of the last run before one that may have begun epochs; None if there is none, or it is damaged."""
+    for older in reversed(checkpoint.numbers("terms")):
+        if older < number:
+            term = _read_term(checkpoint, older)
+            if term is None or term.ready:
+                return term
+    return None
 
 
 def left_behind(checkpoint: Checkpoint, latest: Manifest | None, before: Term | None) -> Redo | None:

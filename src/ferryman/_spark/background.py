@@ -12,6 +12,7 @@ from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.retention import prune
 from ferryman._log.snapshot import write_snapshot
 from ferryman._model.errors import FerrymanError, Superseded
+from ferryman._model.records import Snapshot
 
 log = logging.getLogger("ferryman")
 
@@ -24,9 +25,9 @@ class Background:
     many epochs it is due in any case, as a chain must not grow without bound.
     """
 
-    def __init__(self, checkpoint: Checkpoint, *, every: int, retain: int, fence: Callable[[], None]) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, every: int, retain: int, look: Callable[[str], None]) -> None:
         self._checkpoint = checkpoint
-        self._fence = fence
+        self._look = look
         self._every = every
         self._retain = retain
         snapshots = checkpoint.snapshots()
@@ -62,14 +63,11 @@ class Background:
                     return
                 epoch, self._chain = self._epoch, 0
             try:
-                self._fence()
-                snapshot = write_snapshot(self._checkpoint, epoch)
+                snapshot = fold_all(self._checkpoint, epoch, self._look)
                 self._last, self._weight = epoch, snapshot.bytes
-                self._fence()
                 prune(self._checkpoint, epoch - self._retain)
                 self.failure = None
             except Superseded:
-                self._withdraw(epoch)
                 return
             except Exception as error:
                 # The stream does not need the snapshot; it only costs a longer chain until the next one.
@@ -77,16 +75,29 @@ class Background:
                 self._last = epoch
                 log.warning("snapshot of epoch %d failed and will be tried again later: %s", epoch, error)
 
-    def _withdraw(self, epoch: int) -> None:
-        """Take a snapshot back that was listed after its files were deleted: whoever took over may have tidied up."""
-        with contextlib.suppress(FerrymanError, OSError):
-            files = [one.file for ones in self._checkpoint.snapshot(epoch).tables.values() for one in ones]
-            if not all(self._checkpoint.directory.exists(file) for file in files):
-                self._checkpoint.directory.delete([f"snapshots/{epoch:012d}.json"])
-
     def close(self) -> None:
         """End after the work under way."""
         with self._wake:
             self._closed = True
             self._wake.notify()
         self._thread.join()
+
+
+def fold_all(checkpoint: Checkpoint, epoch: int, look: Callable[[str], None]) -> Snapshot:
+    """Write a snapshot, as long as this run is the newest: `look` raises `Superseded` if it is not."""
+    look("snapshot")
+    snapshot = write_snapshot(checkpoint, epoch)
+    try:
+        look("retention")
+    except Superseded:
+        _withdraw(checkpoint, epoch)
+        raise
+    return snapshot
+
+
+def _withdraw(checkpoint: Checkpoint, epoch: int) -> None:
+    """Take a snapshot back that was listed after its files were deleted: whoever took over may have tidied up."""
+    with contextlib.suppress(FerrymanError, OSError):
+        files = [one.file for ones in checkpoint.snapshot(epoch).tables.values() for one in ones]
+        if not all(checkpoint.directory.exists(file) for file in files):
+            checkpoint.directory.delete([f"snapshots/{epoch:012d}.json"])

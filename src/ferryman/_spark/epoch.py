@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from ferryman._log.batch_files import files_by_age
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.spark_log import SparkLogKeeper, values_of
-from ferryman._log.term import Term, check_term, resumes
+from ferryman._log.term import Term, resumes
 from ferryman._model.clock import epoch_time
 from ferryman._model.errors import PinningLost
 from ferryman._model.records import (
@@ -42,6 +42,7 @@ from ferryman._spark.batches import BatchLimits, most_bytes
 from ferryman._spark.broadcast import BroadcastTable
 from ferryman._spark.clock import Clock, system_ms
 from ferryman._spark.combine import WORTH_PART, WORTH_RATIO, WORTH_ROWS
+from ferryman._spark.fenced import Fenced
 from ferryman._spark.file_order import hashes
 from ferryman._spark.outputs import Outputs
 from ferryman._spark.plan import EPOCH_CONF, Planner
@@ -79,10 +80,9 @@ class EpochRunner:
         self.checkpoint = checkpoint
         self.clock = clock or Clock()
         self.latest = latest
-        self._card = card
-        self._card_written = checkpoint.card() == card
         self._planner = planner
         self.outputs = Outputs(outputs, checkpoint, self.latest, term=term, fsync=fsync)
+        self.fenced = Fenced(checkpoint, card, self.outputs, term)
         self.term = term
         # An epoch that was left behind is done in its own layout; only then comes the one that was asked for.
         self._instances = instances
@@ -111,7 +111,7 @@ class EpochRunner:
             replicas=replicas,
             sites=sites,
         )
-        self.changes.hosts.keep_card = self._keep_card
+        self.changes.hosts.keep_card = self.fenced.keep_card
         self._broadcasts = {
             one.name: BroadcastTable(
                 checkpoint,
@@ -143,7 +143,7 @@ class EpochRunner:
 
     def close(self) -> None:
         """Let go of what was held."""
-        self.outputs.close()
+        self.fenced.close()
         self._reader.shutdown(wait=False)
         self.changes.release()
         self._planner.release()
@@ -169,13 +169,6 @@ class EpochRunner:
         times = {name: node.stream.spec.time for name, node in self._planner.nodes.items()}
         return [one for name, one in self._next_due.items() if times[name].by_watermark == by_watermark]
 
-    def _keep_card(self) -> None:
-        """Write the job's card, if it was declared anew: from the first epoch on, files are what only it describes."""
-        if not self._card_written:
-            check_term(self.checkpoint, self.term)
-            self.checkpoint.create(self._card)
-            self._card_written = True
-
     def run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         """Run and commit the next epoch, in the layout that is its own."""
         begun = self.begun if self.begun is not None and self.begun.epoch == self.next else None
@@ -200,8 +193,7 @@ class EpochRunner:
 
     def intend(self, time_ms: int, **about: Any) -> None:
         """Write the next epoch down before it runs, as far as no batch tells of it."""
-        check_term(self.checkpoint, self.term)
-        self.checkpoint.intend(self.next, time_ms, term=self.term.number, **about)
+        self.fenced.intend(self.next, time_ms, **about)
 
     def _run(self, source: DataFrame, batch: int, *, silent: bool, time_ms: int) -> EpochProgress:
         began = time.perf_counter()
@@ -238,10 +230,7 @@ class EpochRunner:
             if self._fsync and taken is not None:
                 # What a sink sees must be what is redone after a power cut.
                 taken.result()
-            reach("before-sink")
-            check_term(self.checkpoint, self.term)
-            written = self.outputs.write(frames, epoch, silent=silent)
-            reach("after-sink")
+            written = self.fenced.write(frames, epoch, silent=silent)
         finally:
             for frame in (*made.values(), *frames):
                 if frame.is_cached:
@@ -270,10 +259,7 @@ class EpochRunner:
             term=self.term.number,
             spark=spark_log,
         )
-        reach("before-manifest")
-        check_term(self.checkpoint, self.term)
-        self._keep_card()
-        self.checkpoint.commit(manifest)
+        self.fenced.commit(manifest)
         committed_ms = system_ms()
         self.latest = manifest
         for table in self._broadcasts.values():
@@ -283,10 +269,7 @@ class EpochRunner:
             self._next_due[name] = min(times, default=None)
         self.changes.count(receipts)
         self._limits.note([*receipts, *(self._receipts(epoch, "combined_by").values() if combine else ())])
-        reach("after-manifest")
-        # Whoever has taken over has told them, or will: the checkpoint may have been restored before that.
-        check_term(self.checkpoint, self.term)
-        self.outputs.tell(manifest)
+        self.fenced.tell(manifest)
         duration = (time.perf_counter() - began) * 1000
         return EpochProgress(
             epoch,

@@ -5,26 +5,21 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-import logging
 import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ferryman._log.agreement import check_agreement
 from ferryman._log.cards import card_of, evolution_of
 from ferryman._log.checkpoint import Checkpoint, keep_all
 from ferryman._log.declared import evolved
 from ferryman._log.directory import directory
 from ferryman._log.lock import CheckpointLock
-from ferryman._log.mend import mend_spark_log
-from ferryman._log.term import Term, check_term, left_behind, newest_term, take_term
 from ferryman._model.errors import (
     ForeignCheckpoint,
     InvalidConfiguration,
@@ -32,7 +27,7 @@ from ferryman._model.errors import (
     UnfencedStorage,
     UnknownOption,
 )
-from ferryman._model.records import GROUPS, JobCard, Manifest
+from ferryman._model.records import GROUPS, JobCard
 from ferryman._operator.aggregate import AggregateRunner
 from ferryman._routing.sites import Site, site_faults
 from ferryman._serve.certificates import missing
@@ -43,14 +38,12 @@ from ferryman._spark.epoch import EpochRunner, routing_for
 from ferryman._spark.failures import as_ferryman
 from ferryman._spark.interval import seconds
 from ferryman._spark.job import Job
-from ferryman._spark.outputs import claim
 from ferryman._spark.plan import Bytes, Packed, Planner
 from ferryman._spark.reading import reading_of
 from ferryman._spark.stream import Operated, Output, Source, Stream
+from ferryman._spark.takeover import take_over
 from ferryman._spark.watermarks import name_watermarks
 from ferryman._state import kernels
-
-log = logging.getLogger("ferryman")
 
 
 class Ferry:
@@ -241,7 +234,15 @@ class Ferry:
                 # One that cannot be packed is refused before anything is taken over.
                 Packed.of(stream.spec)
             keep_all(checkpoint)
-            term, latest = self._take_over(checkpoint, card, outputs, parallel, dropped_sinks, locked=lock.held)
+            term, latest = take_over(
+                checkpoint,
+                card,
+                outputs,
+                instances=parallel,
+                reading=reading_of(self.spark),
+                dropped=tuple(dropped_sinks),
+                locked=lock.held,
+            )
             for folder in ("manifests", "deltas", "snapshots", "held", "terms", ""):
                 place.sweep(folder)
             planner = Planner(
@@ -273,7 +274,7 @@ class Ferry:
                 clock=Clock(self._clock),
             )
             background = Background(
-                checkpoint, every=self._snapshot_every, retain=self._retain, fence=partial(check_term, checkpoint, term)
+                checkpoint, every=self._snapshot_every, retain=self._retain, look=runner.fenced.look
             )
             return Job(
                 name,
@@ -295,44 +296,6 @@ class Ferry:
             if isinstance(error, (PySparkException, Py4JError)):
                 raise as_ferryman(error, name) from error
             raise
-
-    def _take_over(
-        self,
-        checkpoint: Checkpoint,
-        card: JobCard,
-        outputs: tuple[Output, ...],
-        instances: int,
-        dropped_sinks: Iterable[str],
-        *,
-        locked: bool,
-    ) -> tuple[Term, Manifest | None]:
-        """Begin a run: see that it can go on from what is there, and let the run before write no more."""
-        latest = checkpoint.latest()
-        if locked:
-            # Whoever has no lock may be meeting a run that is alive, whose log is not to be touched yet.
-            _mend(checkpoint, latest)
-        check_agreement(checkpoint, latest)
-        above = claim(outputs, checkpoint, card.id, latest, tuple(dropped_sinks))
-        while True:
-            before = newest_term(checkpoint)
-            redo = left_behind(checkpoint, latest, before)
-            term = take_term(
-                checkpoint,
-                uuid.uuid4().hex,
-                card.job,
-                above=above,
-                instances=instances,
-                reading=reading_of(self.spark),
-                redo=redo,
-            )
-            # Until its term was over, the run before may have gone on.
-            latest = checkpoint.latest()
-            if left_behind(checkpoint, latest, before) == redo:
-                break
-        if not locked:
-            _mend(checkpoint, latest)
-        check_agreement(checkpoint, latest)
-        return term, latest
 
     def _card(
         self, checkpoint: Checkpoint, name: str, operators: dict[str, Operated], instances: int | None
@@ -392,12 +355,6 @@ class Ferry:
         )
         # Written with the first epoch: a start that fails before that leaves all as it was for the earlier declaration.
         return dataclasses.replace(card, tables=tables), parallel
-
-
-def _mend(checkpoint: Checkpoint, latest: Manifest | None) -> None:
-    if mended := mend_spark_log(checkpoint, latest):
-        where = checkpoint.directory.uri
-        log.warning("Spark's log in %s was not whole and was mended: %s", where, "; ".join(mended))
 
 
 def _whole(value: object) -> bool:

@@ -6,7 +6,6 @@ next run can tell it again. Calls `Sink` and `Checkpoint`.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.term import Term, check_term
-from ferryman._model.errors import FerrymanError, InvalidConfiguration, MissingDelta, SinkMissing
+from ferryman._log.term import Term
+from ferryman._model.errors import InvalidConfiguration, MissingDelta, SinkMissing
 from ferryman._model.records import Manifest
 from ferryman._spark.sinks import SinkStart
 from ferryman._spark.stream import Output
@@ -93,12 +92,10 @@ class Outputs:
                 output.sink.commit(manifest.epoch, known["written"])
         self._told = manifest.epoch
 
-    def close(self) -> None:
-        """Write down that the sinks know all, if they do: then the next start may leave some of them out."""
-        if self._told and self._latest is not None and self._told == self._latest.epoch:
-            with contextlib.suppress(FerrymanError, OSError):
-                check_term(self._checkpoint, self._term)
-                self._checkpoint.tell(self._told)
+    @property
+    def told(self) -> Manifest | None:
+        """Give the newest epoch's manifest if the sinks know of it; None if they do not, or there is none."""
+        return self._latest if self._latest is not None and self._told == self._latest.epoch else None
 
 
 def claim(
@@ -116,15 +113,15 @@ def claim(
                 f"two outputs go to one place ({getattr(output.sink, 'path', output.sink.label)}). Give each a "
                 "directory of its own."
             )
-    epoch, written = (latest.epoch, latest.sinks) if latest else (0, {})
+    written = latest.sinks if latest else {}
     here = {*labels(outputs), *dropped}
     lost = [label for label, one in written.items() if one.get("told") and label not in here]
-    if lost and checkpoint.told() != epoch:
+    if latest is not None and lost and not checkpoint.is_told(latest):
         where = written[lost[0]].get("path", "")
         raise SinkMissing(
-            f"epoch {epoch} is committed, and the sink {lost[0]!r} ({where}) was not told of it before the job ended; "
-            "but this start has no such output, so those rows would never be seen. Start the job once with that sink; "
-            f"or pass dropped_sinks=[{lost[0]!r}] if its rows are not wanted any more."
+            f"epoch {latest.epoch} is committed, and the sink {lost[0]!r} ({where}) was not told of it before the job "
+            "ended; but this start has no such output, so those rows would never be seen. Start the job once with that "
+            f"sink; or pass dropped_sinks=[{lost[0]!r}] if its rows are not wanted any more."
         )
     return above
 

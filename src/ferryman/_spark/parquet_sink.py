@@ -16,6 +16,7 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -94,14 +95,7 @@ class ParquetSink:
         self._term = start.term
         lists = _lists(self._directory)
         later = {epoch_term: name for epoch_term, name in lists.items() if epoch_term[0] > start.epoch}
-        # A list is written after its manifest. So where there is one now, this start has looked at the checkpoint
-        # before that; it must not touch anything, and neither if a newer run was here.
-        for epoch, term in later:
-            if term > start.term or start.written_in(epoch) is not None:
-                raise Superseded(
-                    f"{self.path} has rows of epoch {epoch} by run {term} of this job, and this start, run "
-                    f"{start.term}, had looked at the checkpoint before that was committed. Start the job again, once."
-                )
+        self._refuse_early(later, start)
         for name in later.values():
             written = _read_list(self._directory, name)
             self._directory.move({there: here for here, there in _moves(written).items()})
@@ -117,21 +111,39 @@ class ParquetSink:
                 self._directory.remove(f"{ATTEMPTS}/{attempt}")
         self._left = self._attempts()
 
+    def _refuse_early(self, later: Iterable[tuple[int, int]], start: SinkStart) -> None:
+        """Refuse a start that has looked at the checkpoint before later epochs, which are here, were committed."""
+        for epoch, term in later:
+            # A list is written after its manifest: where there is one, the epoch counts. Of an epoch that is forgotten
+            # by now, the term tells that a newer run was here.
+            if term > start.term or start.written_in(epoch) is not None:
+                raise Superseded(
+                    f"{self.path} has rows of epoch {epoch} by run {term} of this job, and this start, run "
+                    f"{start.term}, had looked at the checkpoint before that was committed. Start the job again, once."
+                )
+
     def _attempts(self) -> list[str]:
         return [name for name in self._directory.list(ATTEMPTS) if _ATTEMPT.fullmatch(name)]
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Write the epoch's files into a folder of this attempt's own."""
-        attempt = f"{epoch:012d}-{self._term:06d}-{uuid.uuid4().hex[:8]}"
+        attempt = self.attempt(epoch)
+        rows.write.parquet(f"{self._directory.spark_uri}/{ATTEMPTS}/{attempt}")
+        return self.written(attempt, rows.schema.json())
+
+    def attempt(self, epoch: int) -> str:
+        """Name a new attempt at an epoch; its files go into the folder of that name."""
+        return f"{epoch:012d}-{self._term:06d}-{uuid.uuid4().hex[:8]}"
+
+    def written(self, attempt: str, schema: str) -> dict[str, Any]:
+        """Say what an attempt has written, all of which stays from now on; `commit` takes it."""
         folder = f"{ATTEMPTS}/{attempt}"
-        rows.write.parquet(f"{self._directory.spark_uri}/{folder}")
         files = [name for name in self._directory.list(folder) if name.endswith(".parquet")]
         if len(files) == 1 and self._listed and not self._rows(f"{folder}/{files[0]}"):
             # Spark writes a file of no rows for their columns, which others have told before.
             files = []
         self._directory.sync(f"{folder}/{name}" for name in files)
-        schema, path = rows.schema.json(), self._directory.spark_uri
-        return {"attempt": attempt, "files": files, "schema": schema, "path": path}
+        return {"attempt": attempt, "files": files, "schema": schema, "path": self._directory.spark_uri}
 
     def _rows(self, name: str) -> int:
         with self._directory.open(name) as file:
@@ -197,14 +209,19 @@ def _read_list(place: Directory, name: str) -> dict[str, Any]:
     return dict(written)
 
 
+def listed(place: Directory) -> tuple[list[str], str | None]:
+    """Name the files of committed epochs, oldest first, with the columns of the newest; None where there is none."""
+    lists = [_read_list(place, name) for _, name in sorted(_lists(place).items())]
+    return [name for one in lists for name in _moves(one).values()], lists[-1]["schema"] if lists else None
+
+
 def read_parquet(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
     """Read what a Parquet sink wrote: the rows of whole committed epochs, and no others."""
     place = directory(os.fspath(path).rstrip("/"))
-    lists = [_read_list(place, name) for _, name in sorted(_lists(place).items())]
-    if not lists:
+    names, raw = listed(place)
+    if raw is None:
         raise ForeignCheckpoint(
             f"{path} holds no committed epoch of a Ferryman Parquet sink. Check the path, or wait for the first epoch."
         )
-    schema = StructType.fromJson(json.loads(lists[-1]["schema"]))
-    files = [f"{place.spark_uri}/{name}" for one in lists for name in _moves(one).values()]
+    schema, files = StructType.fromJson(json.loads(raw)), [f"{place.spark_uri}/{name}" for name in names]
     return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)

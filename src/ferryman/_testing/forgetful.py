@@ -83,6 +83,17 @@ class ForgetfulDisk(Disk):
         super().unlink(path)
         self._note_name(path)
 
+    def remove(self, path: str) -> None:
+        """Take a folder away with all that is in it, any of which may come back."""
+        for folder, _, files in os.walk(path, topdown=False):
+            # Somebody else may be at it too.
+            for name in files:
+                with contextlib.suppress(FileNotFoundError):
+                    self.unlink(os.path.join(folder, name))
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+            self._note_name(folder)
+
     def sync(self, path: str) -> None:
         """Note what stays from now on: a file's bytes, or the names in a folder."""
         if stat.S_ISDIR(os.stat(path).st_mode):

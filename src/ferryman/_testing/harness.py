@@ -140,7 +140,7 @@ class Harness:
         self._routing = RoutingTable.even(1, groups, instances)
         self.redeclare(build)
         keep_all(self.checkpoint)
-        if (latest := self.checkpoint.latest()) is not None:
+        if (latest := self._newest()) is not None:
             self._groups, self._routing = self._declared.groups, latest.routing
             if latest.routing.instances != instances:
                 self.rescale(instances)
@@ -164,7 +164,10 @@ class Harness:
         card = self.checkpoint.card()
         if card is None:
             card = JobCard(uuid.uuid4().hex, "harness", self._groups, wanted)
-            self.checkpoint.create(card)
+            if not self.checkpoint.create_first(card):
+                # Another one was faster, and this is the second.
+                self.redeclare(build)
+                return
         else:
             dropped = {step.spec.name: step.spec.dropped for step in steps}
             fixed = {step.spec.name for step in steps if isinstance(step.spec.runner, AggregateRunner)}
@@ -191,13 +194,13 @@ class Harness:
     @property
     def epochs(self) -> int:
         """Give the newest committed epoch; 0 before the first."""
-        latest = self.checkpoint.latest()
+        latest = self._newest()
         return latest.epoch if latest else 0
 
     @property
     def watermark_ms(self) -> int | None:
         """Give how far event time has come."""
-        latest = self.checkpoint.latest()
+        latest = self._newest()
         return latest.watermarks.next_ms if latest else None
 
     def epoch(
@@ -261,7 +264,7 @@ class Harness:
 
     def _epoch(self, one: _Interrupted, crash: bool | str, crash_at_row: int | None) -> list[tuple[Any, ...]]:
         number, broadcast = one.number, one.broadcast
-        latest = self.checkpoint.latest()
+        latest = self._newest()
         self._time_ms = epoch_time(one.clock_ms, latest.time_ms if latest else None).time_ms
         result = self._table(one.rows)
         self.sides: dict[str, list[tuple[Any, ...]]] = {}
@@ -291,6 +294,9 @@ class Harness:
             self._interrupted = replace(self._interrupted, output=output) if self._interrupted else None
             raise Crash(f"epoch {number} was committed")
         return output
+
+    def _newest(self) -> Manifest | None:
+        return self.checkpoint.latest()
 
     def _commit(self, manifest: Manifest, output: list[tuple[Any, ...]]) -> None:
         self.checkpoint.commit(manifest)

@@ -8,11 +8,11 @@ the names in it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,10 @@ def power_cut(root: Path, journal: Path, seed: int) -> None:
     for folder, _, files in os.walk(root):
         for name in files:
             path = Path(folder) / name
-            with contextlib.suppress(FileNotFoundError):
-                places[path.stat().st_ino] = path
+            found = path.lstat()
+            # A pipe or a lock's socket has nothing to keep.
+            if stat.S_ISREG(found.st_mode):
+                places[found.st_ino] = path
     # Between two syncs a disk may have written nothing, or all, or some; each is worth a try.
     luck = chance.choice([0.0, 0.25, 0.5, 0.75, 1.0])
     made = root.with_name(f"{root.name}.cut")
