@@ -7,6 +7,7 @@ would see if there were: each mutant leaves out one kind of sync, or one fence, 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import tempfile
 import time
@@ -141,7 +142,12 @@ def _scratch(chosen: Path | None) -> Iterator[Path]:
     where = chosen or (memory if memory.is_dir() and os.access(memory, os.W_OK) else None)
     with tempfile.TemporaryDirectory(prefix="ferryman-histories-", dir=where) as place:
         before, tempfile.tempdir = tempfile.tempdir, place
+        log = logging.getLogger("ferryman")
+        level = log.level
+        # What a job says when it mends something would be said a thousand times.
+        log.setLevel(logging.ERROR)
         try:
             yield Path(place)
         finally:
+            log.setLevel(level)
             tempfile.tempdir = before

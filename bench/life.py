@@ -183,7 +183,7 @@ class Life(Harness):
         now_ms: int,
         call: Callable[[Any, int], None],
         name: Callable[[], str],
-        commits: Callable[[Manifest], None],
+        commits: Callable[[Life, Manifest], None],
         shows: Callable[[Manifest], None],
         passes: Callable[[str, str], None],
         mutant: Mutant,
@@ -254,8 +254,8 @@ class Life(Harness):
 
     def _spark_writes(self, name: str, text: str) -> None:
         # A driver may fall asleep here too.
-        self.checkpoint.directory.list(f"spark/{name.partition('/')[0]}")
         path = self._root / "spark" / name
+        self.checkpoint.directory.list(str(path.parent.relative_to(self._root)))
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
         draft.write_text(text)
@@ -331,7 +331,7 @@ class Life(Harness):
         )
         self.fenced.commit(manifest)
         self.latest = manifest
-        self._commits(manifest)
+        self._commits(self, manifest)
         self.fenced.tell(manifest)
         self._shows(manifest)
 

@@ -38,6 +38,8 @@ class Driver:
         Whether it does not stop for now, whatever was asked for.
     slept, disturbed
         Whether others have moved since it fell asleep, or while it stopped for a moment.
+    goes_far
+        Whether it goes so far that what a sleeper knows is forgotten when that wakes up.
     starting, number
         Whether its run has not begun yet, and its term once it has.
     ended, error
@@ -52,6 +54,7 @@ class Driver:
         self.undisturbed = False
         self.slept = False
         self.disturbed = False
+        self.goes_far = False
         self.starting = True
         self.number = 0
         self.ended = False
