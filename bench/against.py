@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.report import Progress, Result, environment, result_of, show, spread
+from ferryman._model.errors import FerrymanError
 
 ROOT = Path(__file__).resolve().parents[1]
 # What a turn of each runs; the figures are speeds, so that a ratio above 1 means that the newer code is faster.
@@ -27,7 +28,7 @@ BENCHMARKS = {
 _START = "from ferryman._cli import app; app()"
 
 
-class TurnFailed(Exception):
+class TurnFailed(FerrymanError):
     """A turn that ended with an error."""
 
 
@@ -56,7 +57,8 @@ def run(
     parameters = {"benchmarks": ",".join(benchmarks), "rounds": rounds}
     result = result_of("against", parameters, environment())
     result["command"] = result["command"].replace("against", f"against {revision}", 1)
-    result["revisions"] = {"before": _revision(revision), "after": _revision("HEAD")}
+    changed = bool(_git("status", "--porcelain", "--untracked-files=no"))
+    result["revisions"] = {"before": _revision(revision), "after": _revision("HEAD"), "with_changes": changed}
     figures: dict[str, dict[str, list[float]]] = {}
     work = Path(tempfile.mkdtemp(prefix="ferryman-bench-", dir=scratch))
     try:
@@ -92,7 +94,18 @@ def _turn(tree: Path, benchmark: str, work: Path) -> dict[str, float]:
     written, said = work / "turn.json", work / "turn.log"
     # Nothing but what a shell has, so that the earlier tree finds its own package and not this one.
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
-    words = [sys.executable, "-c", _START, "bench", benchmark, *BENCHMARKS[benchmark], "--json", str(written)]
+    words = [
+        sys.executable,
+        "-c",
+        _START,
+        "bench",
+        benchmark,
+        *BENCHMARKS[benchmark],
+        "--json",
+        str(written),
+        "--scratch",
+        str(work),
+    ]
     with said.open("w") as log:
         code = subprocess.run(words, cwd=tree, env=environment, stdout=log, stderr=subprocess.STDOUT).returncode
     if code:
@@ -107,6 +120,8 @@ def _turn(tree: Path, benchmark: str, work: Path) -> dict[str, float]:
 
 @contextmanager
 def _worktree(revision: str, path: Path) -> Iterator[Path]:
+    # What a run that was killed has left is not there any more, but git still knows of it.
+    _git("worktree", "prune")
     _git("worktree", "add", "--detach", str(path), revision)
     try:
         yield path

@@ -21,6 +21,7 @@ from ferryman import Operator, Value
 from ferryman._log.agreement import batch_time
 from ferryman._log.retention import prune
 from ferryman._log.spark_log import SparkLogKeeper, values_of
+from ferryman._log.term import intent_of
 from ferryman._model.errors import CorruptCheckpoint
 from ferryman._model.records import Manifest, SparkLog
 from ferryman._spark.background import fold_all
@@ -226,8 +227,7 @@ class Life(Harness):
         self.fenced = Looks(checkpoint, self._declared, self._outputs, self.term)
         self.fenced.blind, self.fenced.passes = mutant.look, self._passes
         self._keeper = SparkLogKeeper(checkpoint, sync=True)
-        intent = checkpoint.intent()
-        self._begun = intent if intent and self.term.redo and intent.epoch == self.term.redo.epoch else None
+        self._begun = intent_of(checkpoint, self.term)
         self._outputs.begin()
         if self.latest is not None:
             self._shows(self.latest)

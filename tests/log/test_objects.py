@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ serving = pytest.importorskip("werkzeug.serving")
 
 from ferryman._log.checkpoint import Checkpoint  # noqa: E402
 from ferryman._log.remote import RemoteDirectory  # noqa: E402
-from ferryman._log.term import check_term, take_term  # noqa: E402
+from ferryman._log.term import check_term, settle_term, take_term  # noqa: E402
 from ferryman._model.errors import CheckpointInUse, InvalidConfiguration, Superseded  # noqa: E402
 from ferryman._model.records import Manifest, RoutingTable  # noqa: E402
 
@@ -73,7 +74,7 @@ def test_a_second_driver_takes_over_and_the_first_is_told(server: str) -> None:
     assert log.directory.fences()
     first, second = take_term(log, "a", "job"), take_term(log, "b", "job")
 
-    check_term(log, second)
+    check_term(log, settle_term(log, second, None))
     with pytest.raises(Superseded):
         check_term(log, first)
 
@@ -86,9 +87,14 @@ def test_a_password_is_in_no_message(server: str) -> None:
         check_term(log, first)
     assert "s3://ferry:***@bucket/told" in str(told.value)
     assert "secret" not in str(told.value)
-    with pytest.raises(InvalidConfiguration) as refused:
-        RemoteDirectory("nowhere://ferry:secret@bucket/told")
-    assert "secret" not in str(refused.value)
+    for place in (
+        "nowhere://ferry:secret@bucket/told",
+        "s3://ferry:a/sec+ret@bucket/told",
+        "no://a?client_secret=hush",
+    ):
+        with pytest.raises(InvalidConfiguration) as refused:
+            RemoteDirectory(place)
+        assert not {"secret@", "sec+ret", "hush"} & {*re.findall("secret@|sec.ret|hush", str(refused.value))}
 
 
 def test_a_checkpoint_that_is_new_is_still_new_after_it_was_asked_whether_it_fences(server: str) -> None:

@@ -118,13 +118,13 @@ def test_what_a_run_left_behind_is_done_as_it_did_it(tmp_path: Path) -> None:
 
     begun(log, 0)
     redo = left_behind(log, None, first)
-    assert redo == Redo(1, {"cores": "1"}, 3)
+    assert redo == Redo(1, {"cores": "1"}, 3, since=1)
     second = settle_term(log, take_term(log, "b", "job", instances=5, reading={"cores": "8"}), redo)
     assert left_behind(log, None, second) == redo, "the second died in it too"
 
     latest = Manifest(1, 0, False, 0, RoutingTable.even(1, 8, 4), {}, {}, term=second.number)
     begun(log, 1)
-    assert left_behind(log, latest, second) == Redo(2, {"cores": "8"}, 4), "it was rescaled to 4 meanwhile"
+    assert left_behind(log, latest, second) == Redo(2, {"cores": "8"}, 4, since=2), "it was rescaled to 4 meanwhile"
 
 
 def test_an_intent_of_a_run_that_was_taken_over_does_not_count(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_an_intent_of_a_run_that_was_taken_over_does_not_count(tmp_path: Path) -
     log.intend(1, 1000, term=first.number)
     assert left_behind(log, None, second) is None
     log.intend(1, 1000, term=second.number)
-    assert left_behind(log, None, second) == Redo(1, {}, 1)
+    assert left_behind(log, None, second) == Redo(1, {}, 1, since=second.number)
 
 
 def test_a_run_that_was_not_ready_has_left_nothing_behind(tmp_path: Path) -> None:

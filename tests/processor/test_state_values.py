@@ -118,7 +118,8 @@ def _agrees(later: Any, kept: Any) -> bool:
     if isinstance(later, dict):
         return set(later) == set(kept) and all(_agrees(one, kept[key]) for key, one in later.items())
     if isinstance(later, (list, tuple)):
-        return type(later).__name__ == type(kept).__name__ and all(map(_agrees, later, kept))
+        alike = type(later).__name__ == type(kept).__name__ and len(later) == len(kept)
+        return alike and all(map(_agrees, later, kept))
     return shown(later) == shown(kept)
 
 

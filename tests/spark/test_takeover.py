@@ -10,7 +10,7 @@ import pytest
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.directory import LocalDirectory
 from ferryman._log.disk import Disk
-from ferryman._log.term import Redo, Term, take_term
+from ferryman._log.term import Redo, Term, intent_of, take_term
 from ferryman._model.errors import SinkMissing
 from ferryman._model.records import JobCard, Manifest, RoutingTable
 from ferryman._spark.sinks import none
@@ -68,7 +68,7 @@ def test_a_start_that_slept_finds_what_the_start_that_passed_it_has_begun(tmp_pa
     term, _ = met.start_while("link", "terms/", pass_it)
 
     assert term.number == 2
-    assert term.redo == Redo(1, {"cores": "first"}, 1)
+    assert term.redo == Redo(1, {"cores": "first"}, 1, since=1)
 
 
 def test_what_a_run_begins_while_it_is_taken_over_is_done_as_that_run_reads(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_what_a_run_begins_while_it_is_taken_over_is_done_as_that_run_reads(tmp_
 
     term, _ = met.start_while("link", "terms/", lambda: met.begin(0))
 
-    assert term.redo == Redo(1, {"cores": "first"}, 1)
+    assert term.redo == Redo(1, {"cores": "first"}, 1, since=1)
 
 
 def test_what_was_begun_is_found_though_a_start_in_between_died(tmp_path: Path) -> None:
@@ -88,7 +88,49 @@ def test_what_was_begun_is_found_though_a_start_in_between_died(tmp_path: Path) 
 
     term, _ = met.start("third")
 
-    assert term.redo == Redo(1, {"cores": "first"}, 1)
+    assert term.redo == Redo(1, {"cores": "first"}, 1, since=1)
+
+
+def test_an_intent_that_came_too_late_says_nothing_of_what_another_run_has_begun(tmp_path: Path) -> None:
+    met = Met(tmp_path)
+    slept, _ = met.start("sleeps")
+    met.start("dies")
+    met.begin(0)
+    # It had looked before it fell asleep, and wakes up now.
+    met.log.intend(1, 1000, term=slept.number, silent=True)
+
+    term, _ = met.start("third")
+    again, _ = met.start("fourth")
+
+    assert term.redo == again.redo == Redo(1, {"cores": "dies"}, 1, since=2)
+    assert intent_of(met.log, term) is None
+    assert intent_of(met.log, again) is None
+
+
+def test_what_a_run_has_written_down_counts_for_all_who_do_it_again(tmp_path: Path) -> None:
+    met = Met(tmp_path)
+    first, _ = met.start("first")
+    met.log.intend(1, 1000, term=first.number, silent=True)
+
+    for name in ("second", "third"):
+        term, _ = met.start(name)
+        intent = intent_of(met.log, term)
+        assert intent is not None
+        assert (intent.epoch, intent.time_ms, intent.silent) == (1, 1000, True)
+
+
+def test_a_sink_that_is_left_out_is_missed_for_an_epoch_that_is_committed_during_the_start(tmp_path: Path) -> None:
+    met = Met(tmp_path)
+    running, _ = met.start("first")
+
+    def go_on() -> None:
+        sinks = {"parquet:1": {"told": True, "written": {}}}
+        routing = RoutingTable.even(1, 4, 1)
+        met.begin(0)
+        met.log.commit(Manifest(1, 0, False, 0, routing, {}, {}, sinks, offsets=(1,), term=running.number))
+
+    with pytest.raises(SinkMissing, match="was not told"):
+        met.start_while("link", "terms/", go_on)
 
 
 def test_what_sinks_were_told_of_an_epoch_does_not_hold_for_that_epoch_done_again(tmp_path: Path) -> None:
@@ -121,4 +163,4 @@ def test_epochs_that_are_committed_during_a_start_are_not_taken_for_lost_ones(tm
 
             assert latest is not None
             assert latest.epoch == 2
-            assert term.redo == Redo(3, {"cores": "first"}, 1)
+            assert term.redo == Redo(3, {"cores": "first"}, 1, since=running.number)

@@ -11,6 +11,7 @@ import builtins
 import contextlib
 import errno
 import importlib.util
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -35,13 +36,15 @@ class RemoteDirectory:
         self.uri = masked(self.address)
         parts = urlsplit(self.address)
         # Spark has its own ways to be told of servers and credentials.
-        host = parts.netloc.rpartition("@")[2] if parts.scheme in ("s3", "gs") else parts.netloc
+        user, at, host = parts.netloc.rpartition("@")
+        # Of Azure's, what is before it is the container.
+        host = host if parts.scheme in ("s3", "gs") else f"{user.partition(':')[0]}{at}{host}"
         self.spark_uri = parts._replace(netloc=host, query="").geturl().rstrip("/")
         try:
             self._fs, root = pafs.FileSystem.from_uri(self.address)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidConfiguration(
-                f"{self.uri!r} is neither a path nor a URI that pyarrow reaches ({_without(parts.password, error)}). "
+                f"{self.uri!r} is neither a path nor a URI that pyarrow reaches ({masked(str(error))}). "
                 "Use a path, or a URI such as s3://bucket/folder; write ./ before a path with a colon in it."
             ) from None
         self._root = root.rstrip("/")
@@ -161,22 +164,22 @@ class RemoteDirectory:
         """Leave temporary files alone: another writer's cannot be told from a killed one's."""
 
 
-def masked(uri: str) -> str:
-    """Give a URI without its password, as it may be shown.
+# A password may have any letter in it, a slash too, so it ends at the last "@" of a word.
+_PASSWORD = re.compile(r"(://[^@:/\s]*):\S*@")
+_SECRET = re.compile(r"([?&][^=&\s]*(?:secret|key|token|sig|password)[^=&\s]*)=[^&\s'\"]+", re.IGNORECASE)
+
+
+def masked(text: str) -> str:
+    """Give a URI, or a text with one in it, without passwords and keys, as it may be shown.
 
     Examples
     --------
     >>> masked("s3://key:secret@bucket/jobs?region=eu")
     's3://key:***@bucket/jobs?region=eu'
+    >>> masked("abfss://box@place/jobs?client_secret=abc")
+    'abfss://box@place/jobs?client_secret=***'
     """
-    parts = urlsplit(uri)
-    user, at, host = parts.netloc.rpartition("@")
-    name, colon, _ = user.partition(":")
-    return parts._replace(netloc=f"{name}:***{at}{host}").geturl() if colon else uri
-
-
-def _without(secret: str | None, error: Exception) -> str:
-    return str(error).replace(secret, "***") if secret else str(error)
+    return _SECRET.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
 
 
 def _store(uri: str) -> Any:

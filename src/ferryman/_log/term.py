@@ -23,7 +23,7 @@ from typing import Any
 from ferryman._log.agreement import pending_batch
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._model.errors import CorruptCheckpoint, Superseded
-from ferryman._model.records import Manifest
+from ferryman._model.records import Intent, Manifest
 from ferryman._model.shape import flag, mapped, text, whole
 
 log = logging.getLogger("ferryman")
@@ -44,18 +44,24 @@ class Redo:
         The settings by which the run had Spark cut the source's data into partitions.
     instances
         How many instances each operator had.
+    since
+        The term of the run that began it. What an older one has written down of it came too late.
     """
 
     epoch: int
     reading: Mapping[str, str]
     instances: int
+    since: int = 0
 
     @classmethod
     def parse(cls, raw: Any) -> Redo:
         """Read it back from JSON."""
         redo = mapped(raw, "redo")
         return cls(
-            whole(redo["epoch"], "epoch"), _settings(redo["reading"]), whole(redo["instances"], "instances", low=1)
+            whole(redo["epoch"], "epoch"),
+            _settings(redo["reading"]),
+            whole(redo["instances"], "instances", low=1),
+            whole(redo.get("since", 0), "since"),
         )
 
 
@@ -184,7 +190,15 @@ def left_behind(checkpoint: Checkpoint, latest: Manifest | None, before: Term | 
         return None
     # A run that has committed epochs may have changed its layout meanwhile.
     instances = latest.routing.instances if latest and latest.term == before.number else before.instances
-    return Redo(epoch, before.reading, instances)
+    return Redo(epoch, before.reading, instances, before.number)
+
+
+def intent_of(checkpoint: Checkpoint, term: Term) -> Intent | None:
+    """Read what was written down of the epoch that a run has to do again; None if nothing was, or it came too late."""
+    intent, redo = checkpoint.intent(), term.redo
+    if intent is None or redo is None or intent.epoch != redo.epoch:
+        return None
+    return intent if intent.term >= redo.since or not intent.term else None
 
 
 def resumes(term: Term, latest: Manifest | None) -> bool:

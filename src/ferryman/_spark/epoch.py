@@ -11,6 +11,7 @@ The steps of an epoch, in this order; a kill between any two loses nothing and r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -23,7 +24,7 @@ from pyspark.sql import DataFrame
 from ferryman._log.batch_files import files_by_age
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.spark_log import SparkLogKeeper, values_of
-from ferryman._log.term import Term, resumes
+from ferryman._log.term import Term, intent_of, resumes
 from ferryman._model.clock import epoch_time
 from ferryman._model.errors import PinningLost
 from ferryman._model.records import (
@@ -96,9 +97,8 @@ class EpochRunner:
             most_bytes(planner.spark), [node.stream.spec.input for node in planner.nodes.values()]
         )
         self._held: frozenset[int] = frozenset()
-        intent = checkpoint.intent()
         # What no batch tells of the epoch that has to be done again, if it was written down.
-        self.begun = intent if intent and term.redo and intent.epoch == term.redo.epoch else None
+        self.begun = intent_of(checkpoint, term)
         self.run_id = term.run
         self.changes = Reconfigurer(
             planner,
@@ -143,10 +143,12 @@ class EpochRunner:
 
     def close(self) -> None:
         """Let go of what was held."""
-        self.fenced.close()
-        self._reader.shutdown(wait=False)
-        self.changes.release()
-        self._planner.release()
+        with contextlib.ExitStack() as rest:
+            # What is last here comes first; and whatever fails, the rest is let go of all the same.
+            rest.callback(self._planner.release)
+            rest.callback(self.changes.release)
+            rest.callback(self._reader.shutdown, wait=False)
+            self.fenced.close()
 
     def due_by_watermark(self) -> bool:
         """Tell whether the watermark has come to something that is due, and the next epoch will go by it.
@@ -448,8 +450,8 @@ class EpochRunner:
 
 def routing_for(checkpoint: Checkpoint, latest: Manifest | None, groups: int, term: Term) -> RoutingTable:
     """Give the routing table of a start: that of the epoch it has to do again, or the last one if it fits."""
-    intent = checkpoint.intent()
-    if term.redo and intent and intent.epoch == term.redo.epoch and intent.routing is not None:
+    intent = intent_of(checkpoint, term)
+    if intent is not None and intent.routing is not None:
         return intent.routing
     instances = term.redo.instances if term.redo else term.instances
     if latest is None:

@@ -134,17 +134,16 @@ class Job(Changing, QueryNames):
             if self._stopping or self._failure is not None:
                 raise _Stopping
             self._pending = False
-            if batch > self._runner.batch:
-                self._told(frame, batch)
-            self._reading.done(self.epoch, frame)
-
-    def _told(self, frame: DataFrame, batch: int) -> None:
-        """Run an epoch of Spark's; tell Spark in its own words if it fails."""
-        clock, log = self._runner.clock, self._runner.checkpoint
-        try:
-            self._epoch(lambda: self._runner.run(frame, batch, silent=False, time_ms=clock.of_batch(log, batch)))
-        except Exception as error:
-            raise as_spark(error, self.name) from None
+            try:
+                if batch > self._runner.batch:
+                    clock, log = self._runner.clock, self._runner.checkpoint
+                    self._epoch(
+                        lambda: self._runner.run(frame, batch, silent=False, time_ms=clock.of_batch(log, batch))
+                    )
+                self._reading.done(self.epoch, frame)
+            except Exception as error:
+                # Spark learns of it in its own words; the job has the error itself.
+                raise as_spark(error, self.name) from None
 
     def _silent_epoch(self, time_ms: int) -> None:
         empty = self._silent_session.createDataFrame([], self._source.schema)

@@ -101,18 +101,23 @@ class Outputs:
 def claim(
     outputs: Sequence[Output], checkpoint: Checkpoint, job_id: str, latest: Manifest | None, dropped: Collection[str]
 ) -> int:
-    """Have the sinks learn whose rows come; give the greatest term that any of them knows.
-
-    Refuses a start without a sink that still has to be told of the newest epoch, unless it is `dropped`.
-    """
+    """Have the sinks learn whose rows come; give the greatest term that any of them knows."""
     above = max(output.sink.claim(job_id) for output in outputs)
     places = Counter(output.sink.label for output in outputs if output.sink.told)
     for output in outputs:
         if places[output.sink.label] > 1:
             raise InvalidConfiguration(
-                f"two outputs go to one place ({getattr(output.sink, 'path', output.sink.label)}). Give each a "
+                f"two outputs go to one place ({getattr(output.sink, 'where', output.sink.label)}). Give each a "
                 "directory of its own."
             )
+    check_told(outputs, checkpoint, latest, dropped)
+    return above
+
+
+def check_told(
+    outputs: Sequence[Output], checkpoint: Checkpoint, latest: Manifest | None, dropped: Collection[str]
+) -> None:
+    """Refuse a start without a sink that still has to be told of the newest epoch, unless it is `dropped`."""
     written = latest.sinks if latest else {}
     here = {*labels(outputs), *dropped}
     lost = [label for label, one in written.items() if one.get("told") and label not in here]
@@ -123,7 +128,6 @@ def claim(
             "ended; but this start has no such output, so those rows would never be seen. Start the job once with that "
             f"sink; or pass dropped_sinks=[{lost[0]!r}] if its rows are not wanted any more."
         )
-    return above
 
 
 def labels(outputs: Sequence[Output]) -> list[str]:

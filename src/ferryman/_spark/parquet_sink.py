@@ -54,6 +54,11 @@ class ParquetSink:
         self._listed = False
         self._left: list[str] = []
 
+    @property
+    def where(self) -> str:
+        """Give the directory as people may read it, without a password."""
+        return self._directory.uri
+
     def claim(self, job_id: str) -> int:
         """Refuse the output of another checkpoint; learn the sink's own identity."""
         mine = json.dumps({"job": job_id, "sink": uuid.uuid4().hex}).encode()
@@ -66,12 +71,12 @@ class ParquetSink:
             owner = self._owner()
         if owner is None:
             raise ForeignCheckpoint(
-                f"{OWNER} in {self.path} is damaged, so nobody can tell whose rows these are. Restore the file, or "
+                f"{OWNER} in {self.where} is damaged, so nobody can tell whose rows these are. Restore the file, or "
                 "write to another directory."
             )
         if owner["job"] != job_id:
             raise ForeignCheckpoint(
-                f"{self.path} holds the output of a job with another checkpoint; its epochs would be mixed with those "
+                f"{self.where} holds the output of a job with another checkpoint; its epochs would be mixed with those "
                 "of this job. Write to another directory, or remove that one."
             )
         self.label = f"parquet:{owner['sink']}"
@@ -118,7 +123,7 @@ class ParquetSink:
             # by now, the term tells that a newer run was here.
             if term > start.term or start.written_in(epoch) is not None:
                 raise Superseded(
-                    f"{self.path} has rows of epoch {epoch} by run {term} of this job, and this start, run "
+                    f"{self.where} has rows of epoch {epoch} by run {term} of this job, and this start, run "
                     f"{start.term}, had looked at the checkpoint before that was committed. Start the job again, once."
                 )
 
@@ -156,7 +161,7 @@ class ParquetSink:
             self._directory.move(_moves(written))
         except FileNotFoundError as error:
             raise SinkMissing(
-                f"{self.path}: files of epoch {epoch}, which is committed, are gone ({error}). Restore the directory, "
+                f"{self.where}: files of epoch {epoch}, which is committed, are gone ({error}). Restore the directory, "
                 "or the checkpoint and this directory, from one backup."
             ) from error
         # Before the list: as long as there is none, nobody takes the files back to where this is deleted.

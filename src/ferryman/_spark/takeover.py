@@ -16,7 +16,7 @@ from ferryman._log.mend import mend_spark_log
 from ferryman._log.term import Term, left_behind, settle_term, take_term, term_before
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.records import JobCard, Manifest
-from ferryman._spark.outputs import claim
+from ferryman._spark.outputs import check_told, claim
 from ferryman._spark.stream import Output
 
 log = logging.getLogger("ferryman")
@@ -41,6 +41,7 @@ def take_over(
     term = take_term(checkpoint, uuid.uuid4().hex, card.job, above=above, instances=instances, reading=reading)
     # Until then the run before may have gone on; whatever it begins now, it will not show to anybody.
     latest = _agreed(checkpoint, mended=not locked)
+    check_told(outputs, checkpoint, latest, dropped)
     redo = left_behind(checkpoint, latest, term_before(checkpoint, term.number))
     return settle_term(checkpoint, term, redo), latest
 
