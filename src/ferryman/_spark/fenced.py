@@ -3,7 +3,8 @@
 A look is no lock: a driver may fall asleep between it and what comes next. So what comes next should be harmless by
 itself if it comes too late: a manifest is created once, what a sink writes is told apart by attempt and term, and an
 intent by its term. Not so the card and a newer run's intent, which a late one replaces: that takes a driver which slept
-right there, and a successor that dies in that very epoch. The look keeps the time short in which that can be. Calls `Outputs` and `Checkpoint`.
+right there, and a successor that dies in that very epoch. The look keeps the time short in which that can be.
+Calls `Outputs` and `Checkpoint`.
 """
 
 from __future__ import annotations
