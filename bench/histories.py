@@ -36,7 +36,11 @@ def _once(start: str) -> Mutant:
     return Mutant(once=lambda path: path.startswith(start))
 
 
-# What is left out: a kind of sync, a name that is given once, or a look whether a run is still the newest.
+# What is left out: a kind of sync, a name that is given once, or a look whether a run is still the newest. Not here, as
+# something else catches what they would let through: the look before a snapshot, which saves a run that is over the
+# work (what it folds is what is committed, and there is another look after it); the one before it is noted what sinks
+# were told (a note holds for one manifest only); and that a sink minds what is committed, if a newer run is minded: it
+# takes a third driver, and a test does that.
 MUTANTS: dict[str, Mutant] = {
     "bytes of a manifest": _bytes("checkpoint/manifests/"),
     "names of manifests": _names("checkpoint/manifests"),
@@ -75,11 +79,9 @@ MUTANTS: dict[str, Mutant] = {
     "a look before the sink": Mutant(look=("sink",)),
     "a look before the manifest": Mutant(look=("manifest",)),
     "a look before the sink is told": Mutant(look=("telling",)),
-    "a look before a snapshot": Mutant(look=("snapshot",)),
     "a look before retention": Mutant(look=("retention",)),
     "any look": Mutant(look=("intent", "sink", "manifest", "telling", "told", "snapshot", "retention")),
     "the sink minds a newer run": Mutant(newer=True),
-    "the sink minds what is committed": Mutant(committed=True),
     "the sink minds either": Mutant(newer=True, committed=True),
 }
 

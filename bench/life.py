@@ -244,13 +244,21 @@ class Life(Harness):
         """Learn from Spark's log where to go on, as Spark does when a query starts, and only then."""
         names = [[int(one.name) for one in (self._root / f"spark/{side}").glob("[0-9]*")] for side in SIDES]
         begun, done = (max(one, default=-1) for one in names)
-        self._start = self.latest.offsets[0] if self.latest and self.latest.offsets else 0
+        pending = begun > done
+        # Where the next batch begins, Spark knows from the one before; what Ferryman has read may be older.
+        before = self._offsets(begun - 1 if pending else begun)
+        covered = self.latest.offsets if self.latest else ()
+        self._start = (before or covered or (0,))[0]
         self._batch, self._end = begun + 1, None
-        if begun > done:
-            values = values_of((self._root / f"spark/offsets/{begun}").read_text())
+        if pending:
+            values = self._offsets(begun)
             if not values:
                 raise CorruptCheckpoint(f"Spark does not start: spark/offsets/{begun} is torn.")
             self._batch, self._end = begun, values[0]
+
+    def _offsets(self, batch: int) -> tuple[Any, ...]:
+        path = self._root / f"spark/offsets/{batch}"
+        return values_of(path.read_text()) if path.exists() else ()
 
     def _spark_writes(self, name: str, text: str) -> None:
         # A driver may fall asleep here too.

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.term import Term, check_term
-from ferryman._model.errors import FerrymanError
+from ferryman._model.errors import CheckpointInUse, FerrymanError
 from ferryman._model.records import JobCard, Manifest
 from ferryman._spark.outputs import Outputs
 from ferryman._testing.faults import reach
@@ -72,7 +72,12 @@ class Fenced:
         reach("before-manifest")
         self.look("manifest")
         self.keep_card()
-        self._checkpoint.commit(manifest)
+        try:
+            self._checkpoint.commit(manifest)
+        except CheckpointInUse:
+            # It fell asleep after the look, and who took over has committed the epoch: say so.
+            self.look("manifest")
+            raise
 
     def tell(self, manifest: Manifest) -> None:
         """Tell the sinks that an epoch is committed."""
