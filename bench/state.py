@@ -129,7 +129,7 @@ def _alone(function: str, scratch: Path | None, progress: Progress, label: str, 
             with Watch(process.pid) as watch:
                 for line in process.stdout:
                     said = json.loads(line)
-                    watch.phase = said.get("phase", watch.phase)
+                    watch.begin(said.get("phase", watch.phase))
                     result = said.get("result", result)
                     if said.get("note"):
                         progress.say(f"{label}: {watch.phase}, {said['note']}")
@@ -152,6 +152,7 @@ class Watch:
         self._pid = pid
         self._interval_s = interval_s
         self._over = threading.Event()
+        self._one = threading.Lock()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._peaks: dict[str, dict[str, float]] = {}
         self._highest: dict[str, float] = {}
@@ -164,8 +165,17 @@ class Watch:
         self._over.set()
         self._thread.join()
 
+    def begin(self, phase: str) -> None:
+        """Learn that a phase begins; it is looked at once at the least, however short it is."""
+        self.phase = phase
+        self._look()
+
     def _sample(self) -> None:
         while not self._over.wait(self._interval_s):
+            self._look()
+
+    def _look(self) -> None:
+        with self._one:
             phase, status = self.phase, _status(self._pid)
             # What ends has no memory any more.
             if "VmRSS" in status:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import fleet
 import pytest
+from readings import Readings, epoch_rows
 
 from ferryman import Ferry, Operator, Value, sinks, sources
 from ferryman._log.checkpoint import Checkpoint
@@ -355,3 +356,20 @@ def test_a_job_that_stops_while_the_stream_stands_still_for_a_plan_ends_both(end
 
     assert change.phase == "aborted"
     assert not endless.active
+
+
+def test_a_change_that_is_asked_for_before_the_first_epoch_stays(spark, tmp_path):
+    readings = Readings(spark, tmp_path, epochs=0)
+    readings.files.mkdir()
+    job = readings.start(trigger=None)
+    change = job.rescale(3, strategy="stop_restart")
+    readings.epochs = 3
+    for epoch in range(1, 4):
+        readings.put(epoch, epoch_rows(epoch))
+
+    assert job.wait_for(lambda: job.epoch >= 3, timeout=60)
+    assert change.wait(60)
+    assert job.instances == 3
+    job.stop()
+    readings.assert_right()
+    assert readings.log.latest().routing.instances == 3

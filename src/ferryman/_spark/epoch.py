@@ -86,7 +86,7 @@ class EpochRunner:
         self.fenced = Fenced(checkpoint, card, self.outputs, term)
         self.term = term
         # An epoch that was left behind is done in its own layout; only then comes the one that was asked for.
-        self._instances = instances
+        self._instances = instances if term.redo else None
         self._fsync = fsync
         self._home = home
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ferryman-offsets")

@@ -156,9 +156,12 @@ class Reconfigurer:
             self.hosts.start(lambda: self.planner)
 
     def relay(self, instances: int) -> None:
-        """Go on with another number of instances from the next epoch on, as a start does: nothing is in place yet."""
+        """Go on with another number of instances from the next epoch on, as a start does: nothing is in place yet.
+
+        Whoever has asked for a change meanwhile has asked later, and gets what that asked for.
+        """
         with self._changed:
-            if instances != self.planner.routing.instances and (self._current is None or self._current.over):
+            if instances != self.planner.routing.instances and self._current is None:
                 planner = self.planner.rerouted(rescaled(self.planner.routing, instances))
                 self.planner.release(but_for=planner)
                 self.planner = planner
