@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from ferryman._log.checkpoint import Checkpoint
 from ferryman._log.term import Term, check_term
-from ferryman._model.errors import CheckpointInUse, FerrymanError
+from ferryman._model.errors import CheckpointInUse, FerrymanError, Superseded
 from ferryman._model.records import JobCard, Manifest
 from ferryman._spark.outputs import Outputs
 from ferryman._testing.faults import reach
@@ -83,8 +83,23 @@ class Fenced:
         """Tell the sinks that an epoch is committed."""
         reach("after-manifest")
         # Whoever has taken over has told them, or will: the checkpoint may have been restored before that.
-        self.look("telling")
+        try:
+            self.look("telling")
+        except Superseded:
+            self._withdraw(manifest)
+            raise
         self._outputs.tell(manifest)
+
+    def _withdraw(self, manifest: Manifest) -> None:
+        """Take a manifest back that came when its epoch was forgotten: its deltas are gone, and nobody can read it.
+
+        Who falls asleep between its look and its commit may wake up when retention has deleted what another run had
+        committed of that epoch. So the name is free, and the manifest in its place would be taken for a damaged epoch.
+        """
+        files = [ref.file for refs in manifest.tables.values() for ref in refs]
+        with contextlib.suppress(FerrymanError, OSError):
+            if not all(self._checkpoint.directory.exists(file) for file in files):
+                self._checkpoint.directory.delete([f"manifests/{manifest.epoch:012d}.json"])
 
     def close(self) -> None:
         """Write down that the sinks know all, if they do: then the next start may leave some of them out."""
