@@ -9,18 +9,20 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
-EXTRAS := dev,sketches,rocksdb,objects,chart,bench
+EXTRAS := dev,docs,sketches,rocksdb,objects,chart,bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow install lint bench lock clean
+.PHONY: help demo test test-rest test-all install lint docs bench lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      run the demo: a fleet of sensors, kills in the middle, exact totals at the end"
-	@echo "make test      run the tests, but for those of the next line"
-	@echo "make test-slow run the tests that start clusters, kill drivers and cut the power"
+	@echo "make test      run the first tier of the tests: all that protects behaviour, in about ten minutes"
+	@echo "make test-rest run the second tier: more kinds, more kills, more clusters, the demo"
+	@echo "make test-all  run both"
 	@echo "make install   only make the environment, .venv, with .venv/bin/ferryman in it"
 	@echo "make lint      check style, format and types"
+	@echo "make docs      build the pages of docs/ as a site, into site/"
 	@echo "make bench     measure rows per second, and the time of an epoch, against Spark's own"
 	@echo "make lock      choose the newest versions of all dependencies anew, into requirements.lock"
 	@echo "make clean     remove the environment and what builds and tests left; what runs left in out/ stays"
@@ -31,22 +33,24 @@ demo: install
 	@$(VENV)/bin/ferryman demo $(ARGS)
 
 # Two processes, with a Spark each; tests that watch the whole machine go one after the other in one of them.
-# Who names tests gets those, whatever they take.
+# Who names tests gets those, whatever tier they are of.
 PYTEST := $(PY) -m pytest --numprocesses 2 --no-loadscope-reorder
-SLOW := cluster or faults or slow
 
 test: install
-	@$(PYTEST) $(if $(ARGS),$(ARGS),-m "not ($(SLOW))")
+	@$(PYTEST) $(if $(ARGS),$(ARGS),-m "not slow")
 
-test-slow: install
-	@$(PYTEST) -m "$(SLOW)"
+test-rest: install
+	@$(PYTEST) -m slow
+
+test-all: install
+	@$(PYTEST)
 
 # A Java can go away after the environment was made, so that part is looked at every time.
 install: $(STAMP)
-	@$(PY) -I src/ferryman/_spark/java.py > $(VENV)/.java || { \
+	@$(PY) -I src/ferryman/_os/java.py > $(VENV)/.java || { \
 		echo "No Java 17 or later on this machine: bringing one into $(VENV) (about 35 MB)"; \
 		$(PIP) install -c requirements.lock -e ".[$(EXTRAS),java]" && \
-		$(PY) -I src/ferryman/_spark/java.py > $(VENV)/.java; }
+		$(PY) -I src/ferryman/_os/java.py > $(VENV)/.java; }
 
 $(STAMP): pyproject.toml requirements.lock
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
@@ -63,7 +67,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PIP) install --upgrade pip
 	@$(PIP) install -c requirements.lock -e ".[$(EXTRAS)]"
 	@echo "Compiling Ferryman's inner loops"
-	@$(PY) -c "from ferryman._spark.daemon import warm; warm()"
+	@$(PY) -c "from ferryman._spark.session.warm_workers import warm; warm()"
 	@touch $@
 	@echo "Ready: $(VENV)/bin/ferryman"
 
@@ -71,6 +75,11 @@ lint: install
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+
+# Nothing is fetched, neither now nor when the pages are looked at.
+docs: install
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	@echo "The site is in site/; to look at it: $(PY) -m http.server --directory site"
 
 bench: install
 	@$(VENV)/bin/ferryman bench throughput $(ARGS)
@@ -86,5 +95,5 @@ lock:
 	@echo "requirements.lock is new; make test installs from it"
 
 clean:
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	@rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

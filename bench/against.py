@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = {
     "epoch": ["--rounds", "1", "--epochs", "100", "--warm", "40", "--contenders", "ferryman"],
     "throughput": ["--epochs", "6", "--engines", "ferryman_vectorised,ferryman_rows,ferryman_processor_row"],
+    "reconfigure": ["--strategies", "live", "--before", "10", "--after", "8", "--warm", "10", "--rounds", "2"],
 }
 _START = "from ferryman._cli import app; app()"
 
@@ -115,6 +116,9 @@ def _turn(tree: Path, benchmark: str, work: Path) -> dict[str, float]:
     if benchmark == "epoch":
         # Epochs per second.
         return {"epoch": 1000 / found["contenders"]["ferryman"]["p50_ms"]}
+    if benchmark == "reconfigure":
+        # How soon 99 of 100 rows are done while state moves.
+        return {"reconfigure": 1000 / found["strategies"]["live"]["p99_during_ms"]}
     return {engine: figures["rows_per_s"] for engine, figures in found["engines"].items()}
 
 

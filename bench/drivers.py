@@ -23,9 +23,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from bench.report import Progress, Result, environment
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import directory
-from ferryman._log.verify import verify
+from ferryman._log.check.verify import verify
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
 
 _KEYS, _ROWS = 5, 20
 
@@ -103,7 +103,7 @@ def _feed(place: Path, chance: random.Random, until: float, count: list[int]) ->
     (place / "files").mkdir(exist_ok=True)
     while time.monotonic() < until:
         first = count[0] * _ROWS
-        rows = [{"key": f"k-{one % _KEYS}", "id": one} for one in range(first, first + _ROWS)]
+        rows = [{"key": f"k-{number % _KEYS}", "id": number} for number in range(first, first + _ROWS)]
         draft = place / f".{count[0]}"
         draft.write_text("".join(json.dumps(row) + "\n" for row in rows))
         os.utime(draft, (1_700_000_000 + count[0],) * 2)
@@ -116,12 +116,12 @@ def _expected(files: int) -> tuple[list[tuple[Any, ...]], dict[str, tuple[int, i
     at: dict[str, tuple[int, int]] = {}
     last: dict[str, tuple[int, int]] = {}
     rows = []
-    for one in range(files * _ROWS):
-        key = f"k-{one % _KEYS}"
+    for number in range(files * _ROWS):
+        key = f"k-{number % _KEYS}"
         n, digest = at.get(key, (0, 0))
-        at[key] = n + 1, (digest * 1_000_003 + one + 1) % ((1 << 61) - 1)
-        last[key] = n + 1, one
-        rows.append((key, one, *at[key]))
+        at[key] = n + 1, (digest * 1_000_003 + number + 1) % ((1 << 61) - 1)
+        last[key] = n + 1, number
+        rows.append((key, number, *at[key]))
     return sorted(rows), last
 
 
@@ -175,17 +175,17 @@ def _check(place: Path, files: int) -> Result:
     log = Checkpoint(directory(str(place / "checkpoint")))
     rows, last = _expected(files)
     manifests = [log.manifest(epoch) for epoch in log.epochs()]
-    terms = [one.term for one in manifests]
+    terms = [manifest.term for manifest in manifests]
     found = _listed(place / "trail", "key", "id", "n", "digest")
     calls = [json.loads(path.read_text()) for path in sorted((place / "calls").glob("[0-9]*.json"))]
     counted = [tuple(row) for call in calls for row in call]
     counts = _listed(place / "count", "key", "rows", "last")
-    given = sum(one.operators["aggregate_key"].output for one in manifests)
+    given = sum(manifest.operators["aggregate_key"].output for manifest in manifests)
     return {
         "epochs": len(manifests),
         "terms": len(set(terms)),
         "rows": len(rows),
-        "one_history": [one.epoch for one in manifests] == list(range(1, len(manifests) + 1))
+        "one_history": [manifest.epoch for manifest in manifests] == list(range(1, len(manifests) + 1))
         and terms == sorted(terms),
         "parquet_exact": found == rows,
         "function_exact": sorted(counted) == rows,
@@ -199,7 +199,9 @@ def _check(place: Path, files: int) -> Result:
 def _listed(sink: Path, *columns: str) -> list[tuple[Any, ...]]:
     """Read the rows that a Parquet sink shows: its files and its lists must say the same."""
     listed = [json.loads(path.read_text()) for path in sorted((sink / "_ferryman").glob("[0-9]*.json"))]
-    named = {f"{one['attempt']}-{number:05d}.parquet" for one in listed for number in range(len(one["files"]))}
+    named = {
+        f"{attempt['attempt']}-{number:05d}.parquet" for attempt in listed for number in range(len(attempt["files"]))
+    }
     assert named == {path.name for path in sink.glob("*.parquet")}, "files that are not listed, or not there"
     table = pq.read_table([str(sink / name) for name in sorted(named)])
     return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
@@ -210,5 +212,5 @@ def show_result(result: Result) -> None:
     for name, value in result.items():
         if name not in ("environment", "others"):
             print(f"{name:>22}  {value}")
-    for one in result["others"]:
-        print(one)
+    for ending in result["others"]:
+        print(ending)

@@ -4,6 +4,12 @@
     stateless         foreachBatch with repartition and mapInArrow, dropped
     stateless_native  the same two steps in the stream's own plan, with Spark's noop sink
     ferryman          one stateful operator, output dropped
+    chain             three of them, one after the other, on one key
+    other_keys        three, one after the other, each on a key that the one before has made
+    three_sinks       three beside each other, each with a sink
+
+Those of `bench.routes` are there to be named: ways to do without a shuffle, each without any state. With `_by_shuffle`
+behind its name, a job of ours does without express epochs.
 
 All in one session and in turns, so that the drift of a machine falls on all of them alike.
 """
@@ -21,7 +27,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from bench import epoch_trace
 from bench.report import Progress, Result, environment, percentile, result_of, show, spread
+from bench.routes import ROUTES
 from bench.sessions import bench_session
 
 Running = tuple[StreamingQuery, Callable[[], None]]
@@ -61,19 +69,34 @@ def _start_native(spark: SparkSession, rows: DataFrame, checkpoint: Path, instan
     return query, query.stop
 
 
-def _start_ferryman(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Running:
-    # Imported here so that the others can be measured on their own.
-    from bench.ours import start_small
+def _starting(shape: str) -> Start:
+    def start(spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, epochs: int) -> Running:
+        # Imported here so that the others can be measured on their own.
+        from bench.ours import start_small
 
-    return start_small(spark, rows, checkpoint, instances)
+        return start_small(spark, rows, checkpoint, instances, shape)
+
+    return start
 
 
+OURS = ("ferryman", "chain", "other_keys", "three_sinks")
 CONTENDERS: dict[str, Start] = {
     "floor": _start_floor,
     "stateless": _start_stateless,
     "stateless_native": _start_native,
-    "ferryman": _start_ferryman,
+    **ROUTES,
+    **{shape: _starting(shape) for shape in OURS},
+    **{f"{shape}_by_shuffle": _starting(f"{shape}_by_shuffle") for shape in OURS},
 }
+RATIOS = (
+    ("ratio_vs_stateless", "ferryman", "stateless"),
+    ("ratio_vs_stateless_native", "ferryman", "stateless_native"),
+    ("ratio_vs_floor", "ferryman", "floor"),
+    ("ratio_vs_shuffle", "ferryman", "ferryman_by_shuffle"),
+    *((f"{shape}_vs_one", shape, "ferryman") for shape in OURS[1:]),
+    *((f"{route}_vs_stateless", route, "stateless") for route in ROUTES),
+)
+USUAL = ("floor", "stateless", "stateless_native", *OURS, "ferryman_by_shuffle")
 
 
 def run(
@@ -84,7 +107,8 @@ def run(
     epochs: int = 60,
     warm: int = 20,
     instances: int | None = None,
-    contenders: Sequence[str] = tuple(CONTENDERS),
+    contenders: Sequence[str] = USUAL,
+    chart: Path | None = None,
     scratch: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -103,6 +127,8 @@ def run(
         Parallel instances, and Spark's shuffle partitions; the number of cores by default.
     contenders
         Which to measure.
+    chart
+        Where to draw what an epoch is made of; it is not looked at if left out.
     scratch
         A directory for checkpoints; a temporary one by default.
     """
@@ -134,9 +160,25 @@ def run(
                         )
                     if turn:
                         turns[name].append(times[warm:])
+            if chart is not None:
+                with progress.step("what an epoch is made of"):
+                    traced = epoch_trace.trace(spark, work / "trace", rows, keys, instances, 3 * epochs, 3 * warm)
+                epoch_trace.draw(traced, f"An epoch of {rows} rows on {facts['cores']} cores", chart)
+                result["trace"], result["chart"] = traced, chart.name
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return {**result, **_figures(turns)}
+
+
+def small_source(spark: SparkSession, rows: int, keys: int, instances: int) -> DataFrame:
+    """Stream so many rows per epoch."""
+    return (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", rows)
+        .option("numPartitions", instances)
+        .load()
+        .selectExpr(f"value % {keys} AS key", "CAST(value AS DOUBLE) AS value")
+    )
 
 
 def _turn(
@@ -148,13 +190,7 @@ def _turn(
     instances: int,
     epochs: int,
 ) -> list[float]:
-    source = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", rows)
-        .option("numPartitions", instances)
-        .load()
-        .selectExpr(f"value % {keys} AS key", "CAST(value AS DOUBLE) AS value")
-    )
+    source = small_source(spark, rows, keys, instances)
     query, stop = CONTENDERS[name](spark, source, checkpoint, instances, epochs)
     try:
         # Asking now and then disturbs less than a listener, which Spark calls in Python after every epoch.
@@ -163,10 +199,10 @@ def _turn(
     finally:
         stop()
     # What only looked for data has no addBatch, and is no epoch.
-    durations = [one["durationMs"] for one in query.recentProgress if "addBatch" in one["durationMs"]]
+    durations = [epoch["durationMs"] for epoch in query.recentProgress if "addBatch" in epoch["durationMs"]]
     if len(durations) < epochs:
         raise RuntimeError(f"{name} did {len(durations)} of {epochs} epochs and ended; see its error above")
-    return [float(one["triggerExecution"]) for one in durations[:epochs]]
+    return [float(duration["triggerExecution"]) for duration in durations[:epochs]]
 
 
 def _figures(turns: dict[str, list[list[float]]]) -> Result:
@@ -181,15 +217,19 @@ def _figures(turns: dict[str, list[list[float]]]) -> Result:
             "p50_ms_by_round": [round(median, 2) for median in medians[name]],
         }
     figures: Result = {"contenders": contenders}
-    for name, rival in (
-        ("ratio_vs_stateless", "stateless"),
-        ("ratio_vs_stateless_native", "stateless_native"),
-        ("ratio_vs_floor", "floor"),
+    for name, ours, other in RATIOS:
+        if ours in contenders and other in contenders:
+            figures[name] = round(contenders[ours]["p50_ms"] / contenders[other]["p50_ms"], 3)
+            pairs = zip(medians[ours], medians[other], strict=True)
+            figures[f"{name}_spread"] = spread([mine / theirs for mine, theirs in pairs])
+    for name, contender, figure in (
+        ("express_p50_ms", "ferryman", "p50_ms"),
+        ("express_p99_ms", "ferryman", "p99_ms"),
+        ("spark_p50_ms", "stateless", "p50_ms"),
+        ("spark_p99_ms", "stateless", "p99_ms"),
     ):
-        if "ferryman" in contenders and rival in contenders:
-            figures[name] = round(contenders["ferryman"]["p50_ms"] / contenders[rival]["p50_ms"], 3)
-            by_round = [ours / other for ours, other in zip(medians["ferryman"], medians[rival], strict=True)]
-            figures[f"{name}_spread"] = spread(by_round)
+        if contender in contenders:
+            figures[name] = contenders[contender][figure]
     return figures
 
 
@@ -206,6 +246,10 @@ def show_result(result: Result) -> None:
         for name, figures in result["contenders"].items()
     ]
     show(f"an epoch of {result['parameters']['rows']} rows", rows)
-    ratios = [{"ratio": name, "times": value} for name, value in result.items() if isinstance(value, float)]
+    ratios = [
+        {"ratio": name, "times": value}
+        for name, value in result.items()
+        if isinstance(value, float) and "_ms" not in name
+    ]
     if ratios:
         show("ratios", ratios)

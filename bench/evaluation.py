@@ -146,8 +146,8 @@ def aims_of(results: Mapping[str, Result]) -> list[tuple[str, str, bool]]:
     if "live" in (strategies := results.get("strategies", {}).get("strategies", {})):
         live = {"among all strategies": strategies["live"], **live}
     if live:
-        ratios = {name: one["p99_during_ms"] / one["p99_before_ms"] for name, one in live.items()}
-        stops = {name: one["stoppage_ms"] for name, one in live.items()}
+        ratios = {name: figures["p99_during_ms"] / figures["p99_before_ms"] for name, figures in live.items()}
+        stops = {name: figures["stoppage_ms"] for name, figures in live.items()}
         aims.append(("live: p99 during at most 1.1 of before", _listed(ratios, ".2f"), max(ratios.values()) <= 1.1))
         aims.append(("live: stoppage at most 15 ms", _listed(stops, ",.0f"), max(stops.values()) <= 15))
     if found := results.get("sizes"):
@@ -155,9 +155,9 @@ def aims_of(results: Mapping[str, Result]) -> list[tuple[str, str, bool]]:
     if found := results.get("sweeps"):
         for rival in ("pause_resume", "batched"):
             ratios = {
-                f"{what}={value}": one["ratios"].get(f"push_stabilise_vs_{rival}")
+                f"{what}={value}": point["ratios"].get(f"push_stabilise_vs_{rival}")
                 for what, swept in found["sweeps"].items()
-                for value, one in swept.items()
+                for value, point in swept.items()
             }
             met = all(ratio is not None and ratio <= 0.55 for ratio in ratios.values())
             aims.append((f"push: stabilise at most 0.55 of {rival}", _listed(ratios, ".2f"), met))
@@ -165,7 +165,7 @@ def aims_of(results: Mapping[str, Result]) -> list[tuple[str, str, bool]]:
         ratio = found["ratios"].get("spark_stoppage_vs_live")
         if ratio is not None:
             aims.append(("live: 50 times less stoppage than Spark's own way", f"{ratio:,.0f} times", ratio >= 50))
-        wrong = [name for name, one in found["strategies"].items() if not _right(one)]
+        wrong = [name for name, figures in found["strategies"].items() if not _right(figures)]
         missing = [name for name in STRATEGIES if name not in found["strategies"]]
         said = "; ".join(
             f"{what}: {', '.join(names)}" for what, names in (("wrong", wrong), ("not run", missing)) if names
@@ -191,7 +191,7 @@ def _load(result: Result, *, keys: bool = True) -> str:
         f"Zipf {given['skew']:g}" if given["skew"] else "",
         f"{given['work_ms']:g} ms a row" if given["work_ms"] else "",
     ]
-    return f"{size} on {given.get('hosts', 2)} hosts, {rows}, {', '.join(one for one in how if one)}."
+    return f"{size} on {given.get('hosts', 2)} hosts, {rows}, {', '.join(words for words in how if words)}."
 
 
 def _right(one: Result) -> bool:
@@ -202,10 +202,12 @@ def _table(what: str, found: Mapping[str, Result]) -> str:
     columns = (*_COLUMNS, "noise_ms")
     names = [name.removesuffix("_ms").replace("_", " ") for name in columns]
     lines = [f"| {what} | {' | '.join(names)} | moved, MB | right |", "| --- |" + " --- |" * (len(columns) + 2)]
-    for name, one in found.items():
-        spread = one.get("spread", {})
-        cells = " | ".join(_cell(one.get(column)) + _between(spread.get(column)) for column in columns)
-        lines.append(f"| {name} | {cells} | {one['moved_bytes'] / 1e6:,.1f} | {'yes' if _right(one) else 'NO'} |")
+    for name, figures in found.items():
+        spread = figures.get("spread", {})
+        cells = " | ".join(_cell(figures.get(column)) + _between(spread.get(column)) for column in columns)
+        lines.append(
+            f"| {name} | {cells} | {figures['moved_bytes'] / 1e6:,.1f} | {'yes' if _right(figures) else 'NO'} |"
+        )
     return "\n".join(lines)
 
 
@@ -213,12 +215,13 @@ def _swept(what: str, swept: Mapping[str, Result]) -> str:
     hows = ("push", "pause_resume", "batched")
     head = f"| {what} | {' | '.join(hows)} | push / pause_resume | push / batched | duration, push / batched |"
     lines = [head, "| --- |" + " --- |" * 6]
-    for value, one in swept.items():
+    for value, point in swept.items():
         cells = [
-            _cell(one[how]["stabilise_ms"]) + _between(one[how].get("spread", {}).get("stabilise_ms")) for how in hows
+            _cell(point[how]["stabilise_ms"]) + _between(point[how].get("spread", {}).get("stabilise_ms"))
+            for how in hows
         ]
-        ratios = [str(one["ratios"].get(f"push_stabilise_vs_{rival}", "")) for rival in hows[1:]]
-        took = one["push"]["duration_ms"] / one["batched"]["duration_ms"]
+        ratios = [str(point["ratios"].get(f"push_stabilise_vs_{rival}", "")) for rival in hows[1:]]
+        took = point["push"]["duration_ms"] / point["batched"]["duration_ms"]
         lines.append(f"| {int(value):,} | {' | '.join([*cells, *ratios])} | {took:.2f} |")
     return "\n".join(lines)
 

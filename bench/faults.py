@@ -26,9 +26,9 @@ from typing import Any
 from bench.faulty import Case
 from bench.report import Progress, Result, environment, result_of, show
 from ferryman._migrate.strategies import STRATEGIES as MIGRATIONS
-from ferryman._spark.cluster import Cluster, standalone
-from ferryman._testing.faults import PLAN_STEPS
-from ferryman._testing.processes import below, end, end_with_parent
+from ferryman._os.faults import PLAN_STEPS
+from ferryman._os.processes import below, end, end_with_parent
+from ferryman._spark.session.local_cluster import Cluster, standalone
 
 STRATEGIES = tuple(MIGRATIONS)
 PHASES = tuple(step.removeprefix("plan-") for step in PLAN_STEPS)
@@ -54,14 +54,14 @@ def cases(
     every strategy every victim in every phase: a fifth of the cases.
     """
     chosen = product(how, victims, strategies, phases)
-    every = (Case(strategy, phase, victim, one) for one, victim, strategy, phase in chosen)
+    every = (Case(strategy, phase, victim, means) for means, victim, strategy, phase in chosen)
 
     def chosen_pair(one: Case) -> bool:
         turn = STRATEGIES.index(one.strategy) + VICTIMS.index(one.victim)
         return PHASES.index(one.phase) == turn % len(PHASES)
 
-    some = [one for one in every if (one.victim, one.how) != ("driver", "stalls")]
-    return [one for one in some if chosen_pair(one)] if pairs else some
+    some = [case for case in every if (case.victim, case.how) != ("driver", "stalls")]
+    return [case for case in some if chosen_pair(case)] if pairs else some
 
 
 def run(
@@ -96,16 +96,16 @@ def run(
             said.append({"chain": "all", "left": left_on(cluster)})
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    result["cases"] = [one for one in said if "ended" in one]
-    result["chains"] = [one for one in said if "left" in one]
+    result["cases"] = [line for line in said if "ended" in line]
+    result["chains"] = [line for line in said if "left" in line]
     result["summary"] = {
         "cases": len(result["cases"]),
         "not_run": len(todo) - len(result["cases"]),
-        **{end: sum(one["ended"] == end for one in result["cases"]) for end in ENDS},
-        "neither": sum(one["ended"] not in ENDS for one in result["cases"]),
-        "wrong": sum(not one["right"] for one in result["cases"]),
-        "leaks": sum(bool(one["leaks"]) for one in result["cases"])
-        + sum(bool(one["left"]) for one in result["chains"]),
+        **{end: sum(case["ended"] == end for case in result["cases"]) for end in ENDS},
+        "neither": sum(case["ended"] not in ENDS for case in result["cases"]),
+        "wrong": sum(not case["right"] for case in result["cases"]),
+        "leaks": sum(bool(case["leaks"]) for case in result["cases"])
+        + sum(bool(chain["left"]) for chain in result["chains"]),
     }
     return result
 
@@ -124,8 +124,10 @@ def campaign(
                 "place": str(place),
                 "lines": str(lines),
                 "url": cluster.url,
-                "workers": [{"host": one.host, "pid": one.pid, "place": str(one.place)} for one in cluster.workers],
-                "cases": [asdict(one) for one in todo],
+                "workers": [
+                    {"host": worker.host, "pid": worker.pid, "place": str(worker.place)} for worker in cluster.workers
+                ],
+                "cases": [asdict(case) for case in todo],
                 "until_s": until_s,
             }
         )
@@ -172,7 +174,7 @@ def left_on(cluster: Cluster, patience_s: float = 30.0) -> list[str]:
     deadline = time.monotonic() + patience_s
     while True:
         left = [f"home {place}" for worker in cluster.workers for place in worker.homes("Trail")]
-        left += [f"process {one.command[:100]}" for worker in cluster.workers for one in below(worker.pid)]
+        left += [f"process {process.command[:100]}" for worker in cluster.workers for process in below(worker.pid)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.1)
@@ -185,25 +187,25 @@ def _said(lines: Path) -> list[dict[str, Any]]:
 
 def _open(lines: Path) -> bool:
     """Tell whether a case has begun and has not been judged."""
-    said = [one for one in _said(lines) if "case" in one]
+    said = [line for line in _said(lines) if "case" in line]
     return bool(said) and "ended" not in said[-1]
 
 
 def _ended(lines: Path) -> list[dict[str, Any]]:
-    return [one for one in _said(lines) if "ended" in one]
+    return [line for line in _said(lines) if "ended" in line]
 
 
 def _tell(lines: Path, told: int, of: int, progress: Progress) -> int:
-    said = [one for one in _said(lines) if "ended" in one or "left" in one]
-    for one in said[told:]:
-        if "left" in one:
-            if one["left"]:
-                progress.say(f"{one['chain']} LEFT {', '.join(one['left'])}")
+    said = [line for line in _said(lines) if "ended" in line or "left" in line]
+    for line in said[told:]:
+        if "left" in line:
+            if line["left"]:
+                progress.say(f"{line['chain']} LEFT {', '.join(line['left'])}")
             continue
-        number = sum("ended" in other for other in said[: said.index(one) + 1])
-        faults = [*one["wrong"], *one["leaks"]]
-        verdict = "right" if one["right"] and not faults else f"WRONG: {'; '.join(faults)}"
-        progress.say(f"{number}/{of} {one['case']} -> {one['ended']} ({one.get('plan_s', 0)} s), {verdict}")
+        number = sum("ended" in other for other in said[: said.index(line) + 1])
+        faults = [*line["wrong"], *line["leaks"]]
+        verdict = "right" if line["right"] and not faults else f"WRONG: {'; '.join(faults)}"
+        progress.say(f"{number}/{of} {line['case']} -> {line['ended']} ({line.get('plan_s', 0)} s), {verdict}")
     return len(said)
 
 
@@ -215,15 +217,15 @@ def show_result(result: Result) -> None:
 
 def _table(result: Result) -> list[dict[str, object]]:
     rows: dict[tuple[str, str], dict[str, object]] = {}
-    for one in result["cases"]:
+    for case in result["cases"]:
         row = rows.setdefault(
-            (one["victim"], one["how"]), {"victim": one["victim"], "how": one["how"], **dict.fromkeys(PHASES, "")}
+            (case["victim"], case["how"]), {"victim": case["victim"], "how": case["how"], **dict.fromkeys(PHASES, "")}
         )
-        good = one["right"] and not one["leaks"] and one["ended"] in ENDS
-        counts = json.loads(str(row[one["phase"]]) or "{}")
-        end = one["ended"] if good else "WRONG"
+        good = case["right"] and not case["leaks"] and case["ended"] in ENDS
+        counts = json.loads(str(row[case["phase"]]) or "{}")
+        end = case["ended"] if good else "WRONG"
         counts[end] = counts.get(end, 0) + 1
-        row[one["phase"]] = json.dumps(counts)
+        row[case["phase"]] = json.dumps(counts)
     for row in rows.values():
         for phase in PHASES:
             counts = json.loads(str(row[phase]) or "{}")
@@ -280,9 +282,9 @@ def page(result: Result) -> str:
         command=result["command"],
         count=result["summary"]["cases"],
         summary=result["summary"],
-        travelled=sum(bool(one.get("moved_bytes")) for one in result["cases"]),
+        travelled=sum(bool(case.get("moved_bytes")) for case in result["cases"]),
         pairs=_PAIRS if "--pairs" in result["command"] else "",
-        strategies=", ".join(dict.fromkeys(one["strategy"] for one in result["cases"])),
+        strategies=", ".join(dict.fromkeys(case["strategy"] for case in result["cases"])),
         table="\n".join(lines),
     )
 

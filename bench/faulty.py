@@ -26,17 +26,17 @@ from pyspark.sql import SparkSession
 
 from bench.movable import payload
 from ferryman import Ferry, Job, List, Operator, Value, session, sinks
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import directory
-from ferryman._log.fold import rebuild
-from ferryman._log.verify import verify
+from ferryman._log.check.verify import verify
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
+from ferryman._log.fold.fold import rebuild
+from ferryman._migrate.reconfiguration import Reconfiguration
 from ferryman._model.errors import FerrymanError
+from ferryman._os import faults
+from ferryman._os.processes import below, look, processes
 from ferryman._serve import registry
-from ferryman._serve.host import LOCATION
-from ferryman._spark.change import Reconfiguration
-from ferryman._spark.cluster import Worker
-from ferryman._testing import faults
-from ferryman._testing.processes import below, look, processes
+from ferryman._serve.state_host import LOCATION
+from ferryman._spark.session.local_cluster import Worker
 
 KEYS = 400
 GROUPS = 16
@@ -125,9 +125,11 @@ class Campaign:
     def __init__(self, configuration: dict[str, Any]) -> None:
         self._place = Path(configuration["place"])
         self._lines = Path(configuration["lines"])
-        self._cases = [Case(**one) for one in configuration["cases"]]
+        self._cases = [Case(**case) for case in configuration["cases"]]
         self._until_s = configuration["until_s"]
-        self._workers = [Worker(one["host"], one["pid"], Path(one["place"])) for one in configuration["workers"]]
+        self._workers = [
+            Worker(worker["host"], worker["pid"], Path(worker["place"])) for worker in configuration["workers"]
+        ]
         self._spark = _session(configuration["url"], self._place)
         self._expected = Expected()
         self._job: Job | None = None
@@ -137,8 +139,8 @@ class Campaign:
     def run(self) -> None:
         """Judge the case that ended the driver before, then go on with those that are left."""
         said = [json.loads(line) for line in self._lines.read_text().splitlines()] if self._lines.exists() else []
-        over = {one["case"] for one in said if "ended" in one}
-        begun = next((one for one in said if "case" in one and one["case"] not in over), None)
+        over = {line["case"] for line in said if "ended" in line}
+        begun = next((line for line in said if "case" in line and line["case"] not in over), None)
         for case in self._cases:
             if case.name in over:
                 continue
@@ -148,7 +150,7 @@ class Campaign:
                 break
             else:
                 self._run(case)
-            chain = [one for one in self._cases if one.chain == case.chain]
+            chain = [other for other in self._cases if other.chain == case.chain]
             if case is chain[-1]:
                 self._end_chain()
         self._end_chain()
@@ -159,15 +161,15 @@ class Campaign:
         job = self._running(case)
         # Whoever was hit in the case before is back, and the instances are on two hosts.
         self._until(lambda: len(set(self._hosts())) == 2, "instances on both hosts", PATIENCE_S)
-        owner = job._runner.changes.table.owner
+        owner = job._runner.coordinator.table.owner
         source = 0 if owner.count(0) >= owner.count(1) else 1
         # Those that have not moved for longest: a host that was struck may still have what it had of the others.
-        mine = [group for group, one in enumerate(owner) if one == source]
+        mine = [group for group, instance in enumerate(owner) if instance == source]
         moving = sorted(sorted(mine, key=lambda group: self._moved.get(group, 0))[:MOVING])
         self._moved.update(dict.fromkeys(moving, max(self._moved.values(), default=0) + 1))
         where = self._hosts()
         victims = {"source": self._worker(where[source]), "destination": self._worker(where[1 - source])}
-        after = [1 - source if group in moving else one for group, one in enumerate(owner)]
+        after = [1 - source if group in moving else instance for group, instance in enumerate(owner)]
         self._forget(moving, 1 - source)
         self._say(case, moving=moving, after=after)
         struck: list[int] = []
@@ -189,7 +191,7 @@ class Campaign:
             self._until(lambda: change.over or not job.active, "the plan's end", STALL_S)
             if case.phase == "release":
                 # What is left to do then is done after the plan's end.
-                worker = job._runner.changes._worker
+                worker = job._runner.coordinator._worker
                 assert worker is not None, "it has carried out a plan"
                 self._until(lambda: fired.is_set() or not worker.is_alive(), "the end of all that", STALL_S)
         finally:
@@ -229,9 +231,9 @@ class Campaign:
         began = time.monotonic()
         job = self._running(case)
         failure = self._goes_on(job)
-        owner = list(job._runner.changes.table.owner)
+        owner = list(job._runner.coordinator.table.owner)
         wrong = [failure] if failure else self._wrong()
-        elsewhere = [group for group, one in enumerate(owner) if one != begun["after"][group]]
+        elsewhere = [group for group, instance in enumerate(owner) if instance != begun["after"][group]]
         # What a strategy of several steps had committed stays.
         kept = "aborted" if set(elsewhere) <= set(begun["moving"]) else "neither"
         said = [json.loads(line) for line in self._lines.read_text().splitlines()]
@@ -243,15 +245,15 @@ class Campaign:
             wrong=wrong,
             leaks=[] if failure else self._leaks(),
             plan_s=round(time.monotonic() - began, 2),
-            moved_bytes=max(one.get("moved_bytes", 0) for one in said if one.get("case") == case.name),
+            moved_bytes=max(line.get("moved_bytes", 0) for line in said if line.get("case") == case.name),
         )
 
     def _forget(self, groups: list[int], instance: int) -> None:
         """Have the host of an instance forget groups: it had to work on all while the other host was struck."""
         assert self._job is not None, "a case has a job"
-        changes = self._job._runner.changes
-        (places,) = changes.hosts.places(changes.planner)
-        changes.hosts.drop(places[instance].location or "", changes._errand(tuple(groups)))
+        coordinator = self._job._runner.coordinator
+        (at,) = coordinator.state_hosts.locate(coordinator.layout)
+        coordinator.state_hosts.drop(at[instance].location or "", tuple(groups))
 
     def _goes_on(self, job: Job) -> str:
         """Wait until the stream has gone on for two epochs with no row waiting; tell what kept it from that."""
@@ -293,15 +295,15 @@ class Campaign:
         left: list[str] = []
 
         def nothing_left() -> bool:
-            left[:] = [f"state host {one}" for one in self._state_hosts()]
+            left[:] = [f"state host {process}" for process in self._state_hosts()]
             left.extend(["home of the driver"] if home.exists() else [])
-            left.extend(f"announced {one.job}" for one in registry.place().glob("*.json"))
-            left.extend(f"thread {one.name}" for one in _threads())
+            left.extend(f"announced {file.job}" for file in registry.place().glob("*.json"))
+            left.extend(f"thread {thread.name}" for thread in _threads())
             return not left
 
         self._until(nothing_left, "", 20)
         found = verify(Checkpoint(directory(str(self._place / self._chain / "checkpoint"))))
-        left += [] if found.sound else [f"checkpoint: {one}" for one in found.faults]
+        left += [] if found.sound else [f"checkpoint: {fault}" for fault in found.faults]
         self._say(None, chain=self._chain, left=list(left))
         self._chain = ""
 
@@ -310,7 +312,7 @@ class Campaign:
         return list(self._job.progress()[-1].operators["Trail"]["hosts"])
 
     def _worker(self, host: str) -> Worker:
-        return next(one for one in self._workers if one.host == host)
+        return next(worker for worker in self._workers if worker.host == host)
 
     # -- judging -----------------------------------------------------------------------------------
 
@@ -322,11 +324,11 @@ class Campaign:
         latest = self._job._runner.latest
         assert latest is not None, "epochs were committed"
         state = rebuild(log, "Trail", latest.epoch).select(["key", "n", "digest"]).to_pylist()
-        rows = sum(one["n"] for one in state)
+        rows = sum(row["n"] for row in state)
         digests = self._expected.upto(rows)
         wrong = []
         want = {f"k-{number % KEYS}": (number // KEYS + 1, digests[number]) for number in range(rows)}
-        if {one["key"]: (one["n"], one["digest"]) for one in state} != want:
+        if {row["key"]: (row["n"], row["digest"]) for row in state} != want:
             wrong.append(f"state of epoch {latest.epoch}")
         out = sinks.read_parquet(self._spark, str(self._place / self._chain / "out")).toArrow().sort_by("id")
         ids = out["id"].to_numpy()
@@ -344,10 +346,10 @@ class Campaign:
         def nothing_left() -> bool:
             hosts = self._state_hosts()
             left[:] = [f"{len(hosts)} state hosts on {len(self._workers)} hosts"] * (len(hosts) > len(self._workers))
-            left.extend(f"thread {one.name}" for one in _threads())
+            left.extend(f"thread {thread.name}" for thread in _threads())
             anchors = self._spark.sparkContext._jsc.sc().getPersistentRDDs().size()
             left.extend([f"{anchors} cached frames"] if anchors > 1 else [])
-            left.extend(f"process {one.id} has stopped" for one in processes().values() if _stopped(one.id))
+            left.extend(f"process {process.id} has stopped" for process in processes().values() if _stopped(process.id))
             return not left
 
         self._until(nothing_left, "", 30)
@@ -357,9 +359,9 @@ class Campaign:
         """List the state hosts of this campaign's cluster."""
         mine = str(self._place)
         return [
-            one.id
-            for one in processes().values()
-            if "ferryman._serve.host" in one.command and mine in _environment(one.id)
+            process.id
+            for process in processes().values()
+            if "ferryman._serve.state_host" in process.command and mine in _environment(process.id)
         ]
 
     # -- telling -----------------------------------------------------------------------------------
@@ -388,7 +390,7 @@ def _strike(case: Case, victims: dict[str, Worker]) -> list[int]:
     pids = [pid for pid in pids if look(pid) is not None]
     if kind == "executor":
         # The executor first: nothing may come up again while the others are hit.
-        pids = [one.id for one in below(worker.pid)] + pids
+        pids = [process.id for process in below(worker.pid)] + pids
     for pid in pids:
         _signal(pid, signal.SIGKILL if case.how == "killed" else signal.SIGSTOP)
     print(f"{case.name}: {len(pids)} processes", flush=True)
@@ -426,7 +428,7 @@ def _stopped(pid: int) -> bool:
 
 def _threads() -> list[threading.Thread]:
     names = ("ferryman-plan", "ferryman-copy", "ferryman-call")
-    return [one for one in threading.enumerate() if one.name.startswith(names)]
+    return [thread for thread in threading.enumerate() if thread.name.startswith(names)]
 
 
 def _session(url: str, place: Path) -> SparkSession:
@@ -439,7 +441,7 @@ def _session(url: str, place: Path) -> SparkSession:
         "spark.cores.max": "4",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "spark.python.daemon.module": "ferryman._spark.daemon",
+        "spark.python.daemon.module": "ferryman._spark.session.warm_workers",
         "spark.ui.enabled": "false",
         "spark.local.dir": str(place / "driver"),
         # Spark takes an executor that says nothing for lost after two minutes; a campaign has less patience.

@@ -50,7 +50,8 @@ MUTANTS: dict[str, Mutant] = {
     "bytes of a snapshot's list": _snapshots(".json"),
     "names of snapshots": _names("checkpoint/snapshots"),
     "bytes of the card": _bytes("checkpoint/.ferryman.json"),
-    "bytes of the intent": _bytes("checkpoint/.intent.json"),
+    "bytes of an intent": _bytes("checkpoint/intents/"),
+    "names of intents": _names("checkpoint/intents"),
     "bytes of a term": _bytes("checkpoint/terms/"),
     "names of terms": _names("checkpoint/terms"),
     "names in the checkpoint": _names("checkpoint"),
@@ -126,7 +127,7 @@ def _caught(place: Path, mutant: str, seed: int, most: int) -> Result:
 
 def wrong(result: Result) -> bool:
     """Tell whether a history was broken, or a mutant not caught."""
-    return bool(result["broken"]) or any(one["caught after"] is None for one in result["mutants"])
+    return bool(result["broken"]) or any(mutant["caught after"] is None for mutant in result["mutants"])
 
 
 def show_result(result: Result) -> None:

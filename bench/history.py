@@ -30,16 +30,16 @@ import pyarrow.parquet as pq
 
 from bench.life import SIDES, Life, Mutant, SparkEnds, rows_between
 from bench.turns import Driver
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import LocalDirectory
-from ferryman._log.disk import Disk, use_disk
-from ferryman._log.timeline import Timeline
+from ferryman._log.check.timeline import Timeline
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import LocalDirectory
 from ferryman._model.errors import CheckpointInUse, CheckpointUnwritable, FerrymanError, Superseded
-from ferryman._model.records import Manifest
-from ferryman._spark.parquet_sink import listed
-from ferryman._testing.forgetful import ForgetfulDisk
-from ferryman._testing.power import power_cut
-from ferryman._testing.troubled import Death
+from ferryman._model.manifest import Manifest
+from ferryman._os.disk import Disk, use_disk
+from ferryman._spark.sinks.parquet import listed
+from ferryman._testing.faulty_disk import Death
+from ferryman._testing.power_cut import power_cut
+from ferryman._testing.unsynced_disk import UnsyncedDisk
 
 _ACTS = {"batch": 8, "silence": 3, "snapshot": 3, "rescale": 1, "rewind": 0.4}
 # Where it matters what others do: calls to the disk by a part of the path, and looks by what comes next. Else any call.
@@ -47,14 +47,14 @@ _STOPS = [
     *[("", "")] * 6,
     ("link", "checkpoint/terms/"),
     ("replace", "checkpoint/terms/"),
-    ("replace", "checkpoint/intent.json"),
+    ("replace", "checkpoint/intents/"),
     ("link", "checkpoint/manifests/"),
     ("replace", "checkpoint/snapshots/"),
     ("list", "out/_ferryman"),
     ("link", "out/"),
     ("remove", "out/_ferryman/attempts/"),
     ("replace", "out/_ferryman/"),
-    *[("look", one) for one in ("intent", "sink", "manifest", "telling", "snapshot", "retention")] * 2,
+    *[("look", what) for what in ("intent", "sink", "manifest", "telling", "snapshot", "retention")] * 2,
 ]
 # Of a driver that meets one which woke up: either may be told that it is not alone.
 _NOT_ALONE = (Superseded, CheckpointInUse, CheckpointUnwritable, SparkEnds)
@@ -100,7 +100,7 @@ class History:
     def run(self) -> None:
         """Live a few times, and look at what is there each time; `Broken` if what must hold does not."""
         self._root.mkdir(parents=True)
-        self._inner = ForgetfulDisk(self._root, self._journal)
+        self._inner = UnsyncedDisk(self._root, self._journal)
         try:
             for _ in range(self._chance.randint(2, 5)):
                 self._live(self._trouble())
@@ -144,7 +144,7 @@ class History:
             # It does the epoch again that a sleeper has done already.
             driver.disk.die_at, falls_asleep = None, False
             driver.stop = self._somewhere(200, ("look", chance.choice(["sink", "manifest", "telling"])))
-        elif any(one.at_look for one in self._sleepers) and chance.random() < 0.5:
+        elif any(sleeper.at_look for sleeper in self._sleepers) and chance.random() < 0.5:
             # A backup will be restored.
             driver.disk.die_at, falls_asleep = None, False
         elif self._sleepers and trouble and chance.random() < 0.3:
@@ -172,14 +172,16 @@ class History:
         self._restored = isinstance(driver.error, Restored)
         if self._restored:
             # Whoever was asleep, and will look first who is the newest, may wake up to find that.
-            newer = [one for one in self._sleepers if not (one.at_look and 0 < one.number < driver.number)]
+            newer = [
+                sleeper for sleeper in self._sleepers if not (sleeper.at_look and 0 < sleeper.number < driver.number)
+            ]
             self._end_sleepers(newer)
         if chance.random() < (0.15 if self._sleepers else 0.7):
             self._end_sleepers(list(self._sleepers))
             self.counts["power cuts"] += 1
             self._inner.close()
             power_cut(self._root, self._journal, chance.getrandbits(32))
-            self._inner = ForgetfulDisk(self._root, self._journal)
+            self._inner = UnsyncedDisk(self._root, self._journal)
 
     def _somewhere(self, most: int, wanted: tuple[str, str] | None = None) -> Callable[[str, str], bool]:
         """Choose where a driver stops: at so many calls at the most, or where it matters what others do meanwhile."""
@@ -289,7 +291,7 @@ class History:
     def _act(self, driver: Driver, life: Life) -> None:
         chance = self._chance
         weights = dict(_ACTS)
-        if any(one.at_look for one in self._sleepers):
+        if any(sleeper.at_look for sleeper in self._sleepers):
             # Whoever wakes up to find a backup restored must not add to it.
             weights["rewind"] *= 20
         what = chance.choices(list(weights), list(weights.values()))[0]
@@ -322,8 +324,8 @@ class History:
 
     def _call(self, rows: Any, number: int) -> None:
         """Stand for a user's function: a number must not come again with other rows."""
-        if sorted(self._seen.setdefault(number, rows.rows), key=str) != sorted(rows.rows, key=str):
-            raise Broken(f"call {number} came again with other rows: {self._seen[number]} and then {rows.rows}")
+        if sorted(self._seen.setdefault(number, rows), key=str) != sorted(rows, key=str):
+            raise Broken(f"call {number} came again with other rows: {self._seen[number]} and then {rows}")
 
     def _rewind(self, life: Life) -> None:
         """Take the job back to an epoch that is kept, as with a backup of all that belongs to it; then start anew."""
@@ -331,20 +333,20 @@ class History:
         snapshots = life.checkpoint.snapshots()
         if not kept:
             return
-        usable = [one for one in kept if not snapshots or one >= snapshots[0]] or kept[-1:]
+        usable = [number for number in kept if not snapshots or number >= snapshots[0]] or kept[-1:]
         epoch = self._chance.choice([*usable, *usable[-2:-1] * 2])
         manifest = life.checkpoint.manifest(epoch)
         # Whoever restores a backup does so in peace: no death, no trouble.
         place = LocalDirectory(self._root / "checkpoint", fsync=True, disk=self._inner)
-        place.delete(f"manifests/{one:012d}.json" for one in kept if one > epoch)
-        place.delete(f"snapshots/{one:012d}.json" for one in snapshots if one > epoch)
-        place.delete(["intent.json", "told.json"])
+        place.delete(f"manifests/{number:012d}.json" for number in kept if number > epoch)
+        place.delete(f"snapshots/{number:012d}.json" for number in snapshots if number > epoch)
+        place.delete([*Checkpoint(place).intent_files(), "told.json"])
         for side in SIDES:
             later = [name for name in place.list(f"spark/{side}") if name.isdigit() and int(name) > manifest.batch]
             place.delete(f"spark/{side}/{name}" for name in later)
-        for known in [one for one in self._promised if one > epoch]:
+        for known in [promised for promised in self._promised if promised > epoch]:
             del self._promised[known]
-        for number in [one for one in self._seen if one > manifest.sinks["foreach"]["written"]["number"]]:
+        for number in [call for call in self._seen if call > manifest.sinks["foreach"]["written"]["number"]]:
             del self._seen[number]
         self._shown = min(self._shown, (epoch, manifest.offsets[0] if manifest.offsets else 0))
         raise Restored
@@ -365,11 +367,11 @@ class History:
         """Read the sink as any reader of Parquet does: its rows, and its files."""
         out = self._root / "out"
         try:
-            files = sorted(one.name for one in out.glob("*.parquet"))
+            files = sorted(file.name for file in out.glob("*.parquet"))
             tables = [pq.ParquetFile(out / name).read(use_threads=False) for name in files]
         except (OSError, pa.ArrowInvalid) as error:
             raise Broken(f"epoch {epoch}: the sink cannot be read: {error}") from error
-        return sorted(pair for one in tables for pair in zip(*one.to_pydict().values(), strict=True)), files
+        return sorted(pair for table in tables for pair in zip(*table.to_pydict().values(), strict=True)), files
 
     def _check_sink(self, latest: Manifest | None) -> None:
         """See that the sink has each result once, and that its lists say the same."""
@@ -396,7 +398,7 @@ class History:
         if epoch < newest:
             raise Broken(f"epoch {newest} was promised, and the newest is {epoch}")
         first = min(life.checkpoint.snapshots(), default=0)
-        manifests = [life.checkpoint.manifest(one) for one in life.checkpoint.epochs() if one >= first]
+        manifests = [life.checkpoint.manifest(number) for number in life.checkpoint.epochs() if number >= first]
         for manifest in manifests:
             if self._promised.setdefault(manifest.epoch, manifest).json() != manifest.json():
                 raise Broken(f"epoch {manifest.epoch} has another manifest than was promised")
@@ -411,8 +413,8 @@ class History:
         timeline = Timeline.read(life.checkpoint, life.checkpoint.card()) if all_epochs else Timeline()
         if timeline.faults:
             raise Broken(f"{timeline.faults[0][0]} {timeline.faults[0][1]}")
-        for one in timeline.kept:
-            upto = timeline.manifests[one].offsets
-            there = sum(row["n"] for row in life.state(epoch=one))
+        for number in timeline.epochs:
+            upto = timeline.manifests[number].offsets
+            there = sum(row["n"] for row in life.state(epoch=number))
             if there != (upto[0] if upto else 0):
-                raise Broken(f"epoch {one} is kept and was rebuilt with {there} rows of {upto}")
+                raise Broken(f"epoch {number} is kept and was rebuilt with {there} rows of {upto}")

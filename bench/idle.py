@@ -19,9 +19,10 @@ from pyspark.sql import SparkSession
 
 from bench.report import Result, spread
 from ferryman import Ferry, aggregates, sinks, sources
-from ferryman._model.records import Manifest, RoutingTable
-from ferryman._spark.job import Job
-from ferryman._spark.plan import Planner
+from ferryman._model.manifest import Manifest
+from ferryman._model.routing import RoutingTable
+from ferryman._spark.api.job import Job
+from ferryman._spark.plan.planner import Planner
 
 _KEYS = 100_000
 _ROWS = 200_000
@@ -33,28 +34,25 @@ _EPOCHS = 25
 class Fixed:
     """Stand in for what gives every epoch its layout: it is always the same."""
 
-    def __init__(self, planner: Planner) -> None:
-        self.planner = planner
+    def __init__(self, layout: Planner) -> None:
+        self.layout = layout
         self.epoch_wanted_s = None
         self.holding = False
 
     @property
     def table(self) -> RoutingTable:
         """Give the only table there is."""
-        return self.planner.routing
+        return self.layout.routing
 
     def begin(self, redone: frozenset[int] | None = None) -> tuple[Planner, frozenset[int]]:
         """Give the layout."""
-        return self.planner, frozenset()
+        return self.layout, frozenset()
 
-    def ended(self, planner: Planner, latest: Manifest | None, *, committed: bool) -> None:
+    def ended(self, layout: Planner, latest: Manifest | None, *, committed: bool, receipts: Any = ()) -> None:
         """Nothing to learn."""
 
     def relay(self, instances: int) -> None:
         """It stays as it is."""
-
-    def count(self, receipts: Any) -> None:
-        """Nothing to count."""
 
     def history(self) -> list[Any]:
         """Nothing happened."""
@@ -111,7 +109,7 @@ def _rows_per_s(spark: SparkSession, place: Path, *, ready: bool) -> float:
         job.wait_for(lambda: job.epoch >= _WARM + _EPOCHS, timeout=600)
     finally:
         job.stop()
-    measured = [one for one in job.progress() if _WARM < one.epoch <= _WARM + _EPOCHS]
+    measured = [epoch for epoch in job.progress() if _WARM < epoch.epoch <= _WARM + _EPOCHS]
     # From commit to commit: all that an epoch takes, Spark's own part too. The median, as a pause of the machine is
     # neither's doing.
     times = [b.committed_ms - a.committed_ms for a, b in itertools.pairwise(measured)]
@@ -120,6 +118,6 @@ def _rows_per_s(spark: SparkSession, place: Path, *, ready: bool) -> float:
 
 def _unready(job: Job) -> None:
     """Take away all that only a change needs; before its tenth epoch, when state hosts would be started."""
-    job._control.close()
+    job._endpoint.close()
     with job._turn:
-        job._runner.changes = Fixed(job._runner.changes.planner)  # type: ignore[assignment]
+        job._runner.coordinator = Fixed(job._runner.coordinator.layout)  # type: ignore[assignment]

@@ -125,7 +125,7 @@ class Change:
         near = (rows.due >= self.since_s) & (rows.due < self.until_s)
         place = np.floor((rows.due - self.asked_s) / _WINDOW_S).astype(int)
         first, last = place[near].min(), place[near].max()
-        return [(one * _WINDOW_S, near & (place == one)) for one in range(first, last + 1)]
+        return [(window * _WINDOW_S, near & (place == window)) for window in range(first, last + 1)]
 
     def _p99(self) -> list[Window]:
         """Give p99 of the rows that still waited at the request, and of those that were due in each window after it."""
@@ -148,7 +148,7 @@ def typical(changes: Sequence[Change]) -> Result:
     found: Result = {}
     spread: Result = {}
     for name in rounds[0]:
-        values = [one[name] for one in rounds]
+        values = [figures[name] for figures in rounds]
         if name in ("exactly_once", "in_order", "state_equal"):
             found[name] = all(values)
             continue
@@ -196,7 +196,7 @@ def write_windows(found: Mapping[str, Sequence[Change]], path: Path) -> None:
         for name, number, change in every:
             for second, some in change.windows():
                 cuts = np.percentile(some, [50, 99, 100]) if len(some) else [None] * 3
-                rounded = (None if one is None else round(one, 1) for one in cuts)
+                rounded = (None if cut is None else round(cut, 1) for cut in cuts)
                 out.writerow([name, number, round(second, 2), len(some), *rounded])
 
 

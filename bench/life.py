@@ -1,16 +1,18 @@
 """One run of a job without Spark: what a driver does at its start and in an epoch, on the same code.
 
-The harness runs the operators. Terms, sinks, manifests and snapshots go through what a job uses: `take_over`,
-`Outputs`, `Fenced`, `fold_all`. Two things stand in for Spark: its log is written as Spark writes it, unsynced and
-never twice; and the rows of an attempt are written to where a Spark job would put them.
+The harness's executor runs the operators, and the engine the epochs. Terms, sinks, manifests and snapshots go through
+what a job uses: `take_over`, `Outputs`, `Fenced`, `EpochRunner`, `write_fenced_snapshot`. Two things stand in for
+Spark: its log is written as Spark writes it, unsynced and never twice; and the rows of an attempt are written to where
+a Spark job would put them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +20,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ferryman import Operator, Value
-from ferryman._log.agreement import batch_time
-from ferryman._log.retention import prune
-from ferryman._log.spark_log import SparkLogKeeper, values_of
-from ferryman._log.term import intent_of
+from ferryman._engine.epoch import EpochRunner
+from ferryman._engine.executor import Frame
+from ferryman._engine.fence import Fenced
+from ferryman._engine.job_options import EpochOptions
+from ferryman._engine.newest_epoch import Newest
+from ferryman._engine.outputs import Outputs
+from ferryman._engine.recovery import take_over
+from ferryman._engine.sink import SinkStart
+from ferryman._engine.source_offsets import Covered
+from ferryman._log.files.checkpoint import Checkpoint, sweep_all
+from ferryman._log.fold.retention import oldest_retained, prune
+from ferryman._log.fold.snapshot import write_fenced_snapshot
+from ferryman._log.spark_log.agreement import batch_time
+from ferryman._log.spark_log.log_files import SparkLogKeeper, values_of
 from ferryman._model.errors import CorruptCheckpoint
-from ferryman._model.records import Manifest, SparkLog
-from ferryman._spark.background import fold_all
-from ferryman._spark.epoch import routing_for
-from ferryman._spark.fenced import Fenced
-from ferryman._spark.outputs import Outputs
-from ferryman._spark.parquet_sink import ATTEMPTS, ParquetSink
-from ferryman._spark.sinks import FunctionSink, SinkStart
-from ferryman._spark.stream import Output
-from ferryman._spark.takeover import take_over
+from ferryman._model.manifest import Manifest
+from ferryman._spark.sinks.parquet import ATTEMPTS, ParquetSink
+from ferryman._spark.sinks.sinks import FunctionSink
+from ferryman._testing.local_executor import Input, LocalExecutor, LocalLayouts
 from ferryman.testing import Harness
 
 KEYS = ("a", "b", "c")
 GROUPS = 2
 SIDES = ("offsets", "commits")
+_INPUT = pa.schema([("key", pa.string()), ("row", pa.int64())])
 _COLUMNS = pa.schema([("row", pa.int64()), ("n", pa.int64())])
 _SCHEMA = (
     '{"type":"struct","fields":[{"name":"row","type":"long","nullable":true,"metadata":{}},'
@@ -88,26 +96,43 @@ def rows_between(start: int, end: int) -> list[tuple[str, int]]:
     return [(KEYS[row * 7 % 5 % 3], row) for row in range(start, end)]
 
 
+@dataclass(frozen=True)
 class Rows:
-    """The rows of an epoch in the place of a DataFrame."""
+    """What a sink gets of an epoch: its rows, computed already."""
 
-    def __init__(self, rows: list[Any]) -> None:
-        self.rows = rows
+    rows: list[Any]
+    table: None = None
 
-    def persist(self) -> Rows:
+    def compute(self) -> None:
         """Stay: they are computed."""
-        return self
 
-    def isEmpty(self) -> bool:
+    def is_empty(self) -> bool:
         """Tell whether there are none."""
         return not self.rows
 
-    @property
-    def write(self) -> Rows:
-        """Write to nowhere, as with the format "noop"."""
-        return self
 
-    format = mode = save = lambda self, *what: self
+class Counting(LocalExecutor):
+    """Run the operators, and give both sinks what comes out."""
+
+    def frames(self, time_ms: int) -> Sequence[Frame]:
+        """Give the rows; and those of an operator with timers, which would follow the time."""
+        return [Rows(self.output), Rows([*self.output, ("time", time_ms)])]
+
+
+class Batches:
+    """What Spark has written of an epoch's batch, read before the epoch: the driver has one thread."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._keeper = SparkLogKeeper(checkpoint, sync=True)
+
+    def covered(self, batch: int, newest: Newest, *, silent: bool) -> Covered:
+        """Read it."""
+        log = None if silent else self._keeper.take(batch, newest.manifest)
+        return Covered(self._checkpoint, newest, batch, None if log is None else lambda: log)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 class Files(ParquetSink):
@@ -126,8 +151,8 @@ class Files(ParquetSink):
         attempt = self.attempt(epoch)
         folder = Path(self.path) / ATTEMPTS / attempt
         folder.mkdir(parents=True)
-        half = (len(rows.rows) + 1) // 2
-        for number, some in enumerate((rows.rows[:half], rows.rows[half:])):
+        half = (len(rows) + 1) // 2
+        for number, some in enumerate((rows[:half], rows[half:])):
             if some or number == 0:
                 columns = [list(column) for column in zip(*some, strict=True)] or [[], []]
                 table = pa.table(columns, schema=_COLUMNS)
@@ -148,12 +173,24 @@ class Looks(Fenced):
 
     blind: tuple[str, ...] = ()
     passes: Callable[[str, str], None]
+    commits: Callable[[Manifest], None]
+    shows: Callable[[Manifest], None]
 
     def look(self, before: str) -> None:
         """Look, unless that is left out."""
         self.passes("look", before)
         if before not in self.blind:
             super().look(before)
+
+    def commit(self, manifest: Manifest) -> None:
+        """Commit an epoch, and say so."""
+        super().commit(manifest)
+        self.commits(manifest)
+
+    def tell(self, manifest: Manifest) -> None:
+        """Tell the sinks, and say so."""
+        super().tell(manifest)
+        self.shows(manifest)
 
 
 class Life(Harness):
@@ -189,11 +226,8 @@ class Life(Harness):
         passes: Callable[[str, str], None],
         mutant: Mutant,
     ) -> None:
-        self.latest: Manifest | None = None
         self._root = root / "checkpoint"
-        self._commits, self._shows, self._passes = commits, shows, passes
-        self._silent = False
-        self._log: SparkLog | None = None
+        self._begun: EpochRunner[LocalLayouts] | None = None
         super().__init__(
             lambda stream: stream.key_by("key").process(Counts),
             "key string, row long",
@@ -204,36 +238,53 @@ class Life(Harness):
             fsync=True,
             now_ms=now_ms,
         )
-        # Not used: without Spark there is nobody to ask for their rows.
-        stream: Any = None
         sinks = (Files(root / "out", name, mutant), FunctionSink(call))
-        outputs = [Output(stream, sink) for sink in sinks]
         try:
-            self._begin(outputs, instances, locked, mutant)
+            takeover = take_over(
+                self.checkpoint,
+                self._declared,
+                sinks,
+                instances=instances,
+                reading={},
+                locked=locked,
+            )
+            sweep_all(self.checkpoint)
+            self.term = takeover.term
+            outputs = Outputs(sinks, self.checkpoint, takeover.latest, term=self.term, fsync=True)
+            self.fenced = Looks(self.checkpoint, self._declared, outputs, self.term)
+            self.fenced.blind, self.fenced.passes = mutant.look, passes
+            self.fenced.commits, self.fenced.shows = partial(commits, self), shows
+            self._layouts = LocalLayouts(takeover.routing)
+            self._begun = EpochRunner(
+                self.checkpoint,
+                self._declared,
+                self._executor,
+                self._layouts,
+                self.fenced,
+                Batches(self.checkpoint),
+                takeover,
+                EpochOptions(home=None, fsync=True, express=True, clock=None),
+            )
+            self.fenced.begin()
+            if self.latest is not None:
+                shows(self.latest)
+            if takeover.silent_first is not None:
+                self._epoch_of(rows=[], time_ms=takeover.silent_first.time_ms, batch=None)
+            self._read_log()
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, outputs: list[Output], instances: int, locked: bool, mutant: Mutant) -> None:
-        checkpoint = self.checkpoint
-        self.term, self.latest = take_over(
-            checkpoint, self._declared, outputs, instances=instances, reading={}, locked=locked
-        )
-        for folder in ("manifests", "deltas", "snapshots", "held", "terms", ""):
-            checkpoint.directory.sweep(folder)
-        self._routing = routing_for(checkpoint, self.latest, GROUPS, self.term)
-        self._instances: int | None = instances
-        self._outputs = Outputs(outputs, checkpoint, self.latest, term=self.term, fsync=True)
-        self.fenced = Looks(checkpoint, self._declared, self._outputs, self.term)
-        self.fenced.blind, self.fenced.passes = mutant.look, self._passes
-        self._keeper = SparkLogKeeper(checkpoint, sync=True)
-        self._begun = intent_of(checkpoint, self.term)
-        self._outputs.begin()
-        if self.latest is not None:
-            self._shows(self.latest)
-        if self._begun is not None and self._begun.silent:
-            self._epoch_of(rows=[], time_ms=self._begun.time_ms, batch=None)
-        self._read_log()
+    def restart(self) -> None:
+        """Stay: a life is one run."""
+
+    def _executor_of(self, pipeline: Any, source: Any) -> LocalExecutor:
+        return Counting(pipeline, source, self._place / "home", 1)
+
+    @property
+    def latest(self) -> Manifest | None:
+        """Give the newest epoch that this run knows of."""
+        return self._begun.latest if self._begun is not None else None
 
     def _newest(self) -> Manifest | None:
         return self.latest
@@ -242,8 +293,8 @@ class Life(Harness):
 
     def _read_log(self) -> None:
         """Learn from Spark's log where to go on, as Spark does when a query starts, and only then."""
-        names = [[int(one.name) for one in (self._root / f"spark/{side}").glob("[0-9]*")] for side in SIDES]
-        begun, done = (max(one, default=-1) for one in names)
+        names = [[int(file.name) for file in (self._root / f"spark/{side}").glob("[0-9]*")] for side in SIDES]
+        begun, done = (max(batches, default=-1) for batches in names)
         pending = begun > done
         # Where the next batch begins, Spark knows from the one before; what Ferryman has read may be older.
         before = self._offsets(begun - 1 if pending else begun)
@@ -298,56 +349,19 @@ class Life(Harness):
 
     def silence(self) -> None:
         """Run an epoch without data."""
-        self.fenced.intend(self.epochs + 1, self.now_ms)
         self._epoch_of(rows=[], time_ms=self.now_ms, batch=None)
 
     def _epoch_of(self, *, rows: list[Any], time_ms: int, batch: int | None) -> None:
-        """Run an epoch as `EpochRunner` does: what no batch tells of it is written down first."""
-        self._silent = batch is None
-        if self._begun is not None and self._begun.epoch == self.epochs + 1:
-            time_ms = self._begun.time_ms
-        if self.latest is not None and self.latest.routing != self._routing:
-            self.fenced.intend(self.epochs + 1, time_ms, silent=self._silent, routing=self._routing)
-        self._covers = self.latest.batch if self.latest else -1
-        self._log = None if batch is None else self._keeper.take(batch, self.latest)
-        if batch is not None:
-            self._covers = batch
-        clock, self.now_ms = self.now_ms, time_ms
-        self.epoch(rows)
-        self.now_ms = clock
-        if self._instances is not None and self._routing.instances != self._instances:
-            self.rescale(self._instances)
-        self._instances = None
-
-    def _commit(self, manifest: Manifest, output: list[tuple[Any, ...]]) -> None:
-        latest, log = self.latest, self._log
-        # An operator with timers would have rows that follow the time.
-        frames: Any = [Rows(output), Rows([*output, ("time", manifest.time_ms)])]
-        written = self.fenced.write(frames, manifest.epoch, silent=self._silent)
-        if log is not None:
-            offsets = values_of(log.offsets[self._covers])
-        else:
-            offsets, log = (latest.offsets, latest.spark) if latest else ((), SparkLog())
-        manifest = replace(
-            manifest,
-            batch=self._covers,
-            silent=self._silent,
-            offsets=offsets,
-            spark=log,
-            sinks=written,
-            term=self.term.number,
-        )
-        self.fenced.commit(manifest)
-        self.latest = manifest
-        self._commits(self, manifest)
-        self.fenced.tell(manifest)
-        self._shows(manifest)
+        assert self._begun is not None, "a life begins with what it takes over"
+        covers = self._begun.newest.batch if batch is None else batch
+        source = Input(pa.table([list(column) for column in zip(*rows, strict=True)] or [[], []], schema=_INPUT))
+        self._begun.run(source, covers, silent=batch is None, time_ms=time_ms)
 
     def fold(self, retain: int) -> None:
         """Write a snapshot, and forget what is too old."""
         if self.latest is not None:
-            fold_all(self.checkpoint, self.latest.epoch, self.fenced.look)
-            prune(self.checkpoint, self.latest.epoch - retain)
+            write_fenced_snapshot(self.checkpoint, self._declared, self.latest.epoch, self.fenced.look)
+            prune(self.checkpoint, oldest_retained(self.latest.epoch, retain))
 
     def end(self) -> None:
         """End in order."""

@@ -54,7 +54,7 @@ def movable_processor(size: int, work_s: float, flag: str) -> tuple[StatefulProc
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
             found = self._n.get() if self._n.exists() else None
             n = found[0] if found else 0
-            for row in sorted(rows, key=lambda one: one["id"]):
+            for row in sorted(rows, key=lambda sent: sent["id"]):
                 if n == 0:
                     self._held.appendValue((payload(key[0], size),))
                 if work_s and os.path.exists(flag):

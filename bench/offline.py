@@ -74,4 +74,4 @@ def repartitioned_offline(spark: SparkSession, load: Load, place: Path) -> Chang
 
 
 def _newest(log: Path) -> int:
-    return max((int(one.name) for one in log.iterdir() if one.name.isdigit()), default=-1)
+    return max((int(file.name) for file in log.iterdir() if file.name.isdigit()), default=-1)

@@ -115,6 +115,7 @@ class Kept:
     """Keep what the epochs put out, and when."""
 
     whole = True
+    skips_silence = False
     label = "bench"
     told = False
 
@@ -134,7 +135,7 @@ class Kept:
         """Bring the rows here."""
         part = _with_group(rows, self._load.groups).toArrow()
         # A batch that was cut off comes again.
-        self.parts = [one for one in self.parts if one[0] != epoch]
+        self.parts = [kept for kept in self.parts if kept[0] != epoch]
         self.parts.append((epoch, time.time(), part))
         return {}
 
@@ -187,7 +188,7 @@ class Kept:
 
     def change(self, rows: Rows, span: Span) -> Change:
         """Give a change among the rows."""
-        times = (one - self._start for one in (span.asked, span.ended, span.since, span.until))
+        times = (time_s - self._start for time_s in (span.asked, span.ended, span.since, span.until))
         return Change(rows, span.moving, *times, span.facts)
 
 

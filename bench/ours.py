@@ -67,13 +67,67 @@ def run_ferry(
     job.wait()
 
 
+def _alone(ferry: Any, rows: DataFrame) -> list[Any]:
+    return [vectorised(ferry, rows)]
+
+
+def _chain(ferry: Any, rows: DataFrame) -> list[Any]:
+    """Three operators, one after the other, on one key."""
+    stream = ferry.stream(rows)
+    for number in range(3):
+        stream = stream.key_by("key").aggregate(name=f"Sum{number}", value=agg.sum("value"))
+    return [stream]
+
+
+def _other_keys(ferry: Any, rows: DataFrame) -> list[Any]:
+    """Three operators, one after the other, each on a key that the one before has made."""
+
+    class Rekeyed(Operator):
+        n = Value(int, 0)
+        output = "key long, value double"
+
+        def process(self, key: Any, row: Any) -> Iterator[tuple[Any, ...]]:
+            self.n += 1
+            yield (key * 7 + 1) % 1000, row.value
+
+    stream = ferry.stream(rows)
+    for number in range(3):
+        stream = stream.key_by("key").process(Rekeyed, name=f"Rekeyed{number}")
+    return [stream]
+
+
+def _three_sinks(ferry: Any, rows: DataFrame) -> list[Any]:
+    """Three operators beside each other, each with a sink."""
+    stream = ferry.stream(rows)
+    columns = ("key", "half", "third")
+    keyed = stream.selectExpr("key", "key % 500 AS half", "key % 333 AS third", "value")
+    return [keyed.key_by(column).aggregate(name=f"By_{column}", total=agg.sum("value")) for column in columns]
+
+
+SHAPES: dict[str, Callable[[Any, DataFrame], list[Any]]] = {
+    "ferryman": _alone,
+    "chain": _chain,
+    "other_keys": _other_keys,
+    "three_sinks": _three_sinks,
+}
+
+
+def start_job(
+    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, shape: str = "ferryman"
+) -> tuple[Any, StreamingQuery]:
+    """Start a job of the epoch benchmark; with `_by_shuffle` behind its name, without express epochs."""
+    options: dict[str, Any] = {"express": False} if shape.endswith("_by_shuffle") else {}
+    ferry = Ferry(spark, checkpoint=str(checkpoint), **options)
+    streams = SHAPES[shape.removesuffix("_by_shuffle")](ferry, rows)
+    job = ferry.start("epoch", *(stream.write(sinks.none()) for stream in streams), instances=instances)
+    return job, next(query for query in spark.streams.active if query.name == job.name)
+
+
 def start_small(
-    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int
+    spark: SparkSession, rows: DataFrame, checkpoint: Path, instances: int, shape: str = "ferryman"
 ) -> tuple[StreamingQuery, Callable[[], None]]:
-    """Start the job of the epoch benchmark; give its query and what stops it."""
-    stream = FERRIES["ferryman_vectorised"](Ferry(spark, checkpoint=str(checkpoint)), rows)
-    job = stream.write(sinks.none()).start("epoch", instances=instances)
-    query = next(one for one in spark.streams.active if one.name == job.name)
+    """Start such a job; give its query and what stops it."""
+    job, query = start_job(spark, rows, checkpoint, instances, shape)
     return query, job.stop
 
 

@@ -105,7 +105,7 @@ class MemorySampler:
     def _role(pid: int, status: dict[str, str]) -> str:
         if status.get("Name") == "java":
             return "java"
-        return "python" if "daemon" in _command(pid) else "other"
+        return "python" if _command(pid).rstrip().endswith(" pyspark.worker") else "other"
 
     def _keep(self, pid: int, status: dict[str, str]) -> None:
         peak = self._workers[self.phase].setdefault(pid, defaultdict(float))

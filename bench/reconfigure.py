@@ -38,13 +38,13 @@ from bench.open_loop import Kept, Load, Span, watch
 from bench.report import Progress, Result, environment, result_of, show
 from bench.sessions import ROCKSDB, stderr_to
 from ferryman import Ferry, session
+from ferryman._migrate.planning import moved
 from ferryman._migrate.strategies import STRATEGIES as MIGRATIONS
-from ferryman._operator.cells.declare import VALUE
-from ferryman._routing.planning import moved
+from ferryman._operator.cells.variables import VALUE
 from ferryman._serve import client
 from ferryman._serve.wire import Take
-from ferryman._spark.cluster import standalone
-from ferryman._spark.job import Job
+from ferryman._spark.api.job import Job
+from ferryman._spark.session.local_cluster import standalone
 from ferryman._state.store.contract import part_schema
 
 STRATEGIES = (*MIGRATIONS, "spark")
@@ -117,7 +117,7 @@ def run(
             if sweeps:
                 _sweeps(result, progress, load, sweeps, rounds, place)
             if idle:
-                with _cluster(place / "idle", 2) as spark, progress.step("idle"):
+                with cluster_session(place / "idle", 2) as spark, progress.step("idle"):
                     result["idle"] = idle_cost.measure(spark, place / "idle-jobs", rounds=idle)
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -128,7 +128,7 @@ def _strategies(
     result: Result, progress: Progress, load: Load, names: Sequence[str], rounds: int, chart: Path | None, place: Path
 ) -> None:
     found: dict[str, list[Change]] = {}
-    with _cluster(place / "strategies", load.hosts) as spark:
+    with cluster_session(place / "strategies", load.hosts) as spark:
         ours = [name for name in names if name != "spark"]
         if ours:
             found.update(_ferryman(spark, progress, load, place / "ours", ours, rounds))
@@ -146,7 +146,7 @@ def _strategies(
 
 def _sizes(result: Result, progress: Progress, load: Load, sizes: Sequence[int], rounds: int, place: Path) -> None:
     found: dict[str, Result] = {}
-    with _cluster(place / "sizes", load.hosts) as spark:
+    with cluster_session(place / "sizes", load.hosts) as spark:
         for size in sizes:
             large = replace(load, keys=max(load.groups, round(2 * size / load.size)))
             name = megabytes(size)
@@ -154,9 +154,9 @@ def _sizes(result: Result, progress: Progress, load: Load, sizes: Sequence[int],
             found[name] = typical(changes["live"])
             shutil.rmtree(place / name, ignore_errors=True)
     result["sizes"] = found
-    result["flatness"] = flatness([one["stoppage_ms"] for one in found.values()], 1.0)
-    noise = max(one["noise_ms"] for one in found.values())
-    result["flatness_above_noise"] = flatness([one["stoppage_ms"] for one in found.values()], max(1.0, noise))
+    result["flatness"] = flatness([figures["stoppage_ms"] for figures in found.values()], 1.0)
+    noise = max(figures["noise_ms"] for figures in found.values())
+    result["flatness_above_noise"] = flatness([figures["stoppage_ms"] for figures in found.values()], max(1.0, noise))
 
 
 def flatness(stoppages: Sequence[float], floor_ms: float) -> float:
@@ -164,7 +164,7 @@ def flatness(stoppages: Sequence[float], floor_ms: float) -> float:
 
     Commits are timed in whole milliseconds, so 1 ms is the least floor there is.
     """
-    floored = [max(one, floor_ms) for one in stoppages]
+    floored = [max(stoppage, floor_ms) for stoppage in stoppages]
     return round(max(floored) / min(floored), 2)
 
 
@@ -173,14 +173,14 @@ def _sweeps(
 ) -> None:
     points = {(what, value): _with(load, what, value) for what, values in sweeps.items() for value in values}
     found: dict[Load, dict[str, Result]] = {}
-    for hosts in sorted({one.hosts for one in points.values()}):
-        with _cluster(place / f"hosts-{hosts}", hosts) as spark:
-            for (what, value), one in points.items():
-                if one.hosts == hosts and one not in found:
+    for hosts in sorted({point.hosts for point in points.values()}):
+        with cluster_session(place / f"hosts-{hosts}", hosts) as spark:
+            for (what, value), point in points.items():
+                if point.hosts == hosts and point not in found:
                     changes = _ferryman(
-                        spark, progress, one, place / f"{what}-{value}", SWEPT, rounds, f" {what}={value}"
+                        spark, progress, point, place / f"{what}-{value}", SWEPT, rounds, f" {what}={value}"
                     )
-                    found[one] = {how: typical(ones) for how, ones in changes.items()}
+                    found[point] = {how: typical(ones) for how, ones in changes.items()}
     result["sweeps"] = {
         what: {
             str(value): {**found[points[what, value]], "ratios": _ratios(found[points[what, value]])}
@@ -200,7 +200,8 @@ def _with(load: Load, what: str, value: int) -> Load:
 
 
 @contextmanager
-def _cluster(place: Path, hosts: int) -> Iterator[SparkSession]:
+def cluster_session(place: Path, hosts: int, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Run a session on a standalone cluster of so many hosts, all of them on this machine."""
     place.mkdir(parents=True)
     with standalone(place / "cluster", hosts=hosts, cores=2, memory="2g") as cluster:
         conf = {
@@ -213,10 +214,11 @@ def _cluster(place: Path, hosts: int) -> Iterator[SparkSession]:
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "180s",
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "spark.python.daemon.module": "ferryman._spark.daemon",
+            "spark.python.daemon.module": "ferryman._spark.session.warm_workers",
             "spark.sql.shuffle.partitions": "2",
             "spark.ui.enabled": "false",
             "spark.local.dir": str(place / "local"),
+            **(settings or {}),
         }
         spark = session("ferryman bench reconfigure", cluster.url, conf=conf)
         try:
@@ -265,9 +267,9 @@ def _ferryman(
         right = _mains_right(job, load)
     finally:
         job.stop()
-    rows = kept.rows({one.epoch: one.committed_ms / 1000 for one in job.progress()})
+    rows = kept.rows({epoch.epoch: epoch.committed_ms / 1000 for epoch in job.progress()})
     return {
-        how: [kept.change(rows, replace(one, facts={**one.facts, "state_equal": right})) for one in ones]
+        how: [kept.change(rows, replace(span, facts={**span.facts, "state_equal": right})) for span in ones]
         for how, ones in spans.items()
     }
 
@@ -281,9 +283,10 @@ def _spread_job(spark: SparkSession, load: Load, place: Path) -> tuple[Job, Kept
         operator = movable_operator(load.size, load.work_ms / 1000, f"{place}.work")
         stream = ferry.stream(load.rows(spark, start)).key_by("key").process(operator, name="Movable")
         job = stream.write(kept).start("reconfigure", instances=load.hosts, trigger=load.trigger)
-        changes = job._runner.changes
+        coordinator = job._runner.coordinator
         bytes_per_s = None if load.link_mbit is None else load.link_mbit * 1e6 / 8
-        changes.hosts.find = replace(changes.hosts.find, bytes_per_s=bytes_per_s, delay_s=load.delay_ms / 1000)
+        hosts = coordinator.state_hosts
+        hosts.launch = replace(hosts.launch, bytes_per_s=bytes_per_s, delay_s=load.delay_ms / 1000)
         job.wait_for(lambda job=job: job.epoch >= 2, timeout=600)  # type: ignore[misc]
         if len(set(job.progress()[-1].operators["Movable"]["hosts"])) == load.hosts:
             return job, kept
@@ -299,12 +302,12 @@ def _ring(owner: Sequence[int], hosts: int, *, forward: bool) -> dict[int, int]:
 
 def _change(job: Job, how: str, *, forward: bool, most: int | None = None) -> tuple[Any, frozenset[int]]:
     """Move the groups of the ring, or only some of them, spread over the hosts."""
-    changes = job._runner.changes
-    table = changes.table
+    coordinator = job._runner.coordinator
+    table = coordinator.table
     to = _ring(table.owner, table.instances, forward=forward)
     if most is not None:
         to = dict(list(to.items())[:: len(to) // most])
-    change = changes.request("move", lambda table, _: moved(table, to), how)
+    change = coordinator.request("move", lambda table, _: moved(table, to), how)
     if not change.wait(600):
         raise RuntimeError(f"{how}: the plan ended {change.phase}: {change.reason}")
     return change, frozenset(to)
@@ -312,24 +315,25 @@ def _change(job: Job, how: str, *, forward: bool, most: int | None = None) -> tu
 
 def _replicas(job: Job, count: int) -> None:
     """Have so many standing replicas, and wait until they have everything, or are gone."""
-    job._runner.changes.replicas.keep(count)
+    job._runner.coordinator.standbys.keep(count)
     if not job.wait_for(lambda: job.replicated is not None, timeout=600):
         raise RuntimeError("the standing replicas do not keep up with the stream")
 
 
 def _mains_right(job: Job, load: Load) -> bool:
     """Compare the main copies where they are now with what a job that never moved has."""
-    changes = job._runner.changes
-    spec = changes.planner.nodes["Movable"].stream.spec
-    table = next(one for one in spec.kept if one.name.endswith(".held"))
+    coordinator = job._runner.coordinator
+    spec = coordinator.layout.nodes["Movable"].stream.spec
+    table = next(table for table in spec.kept if table.name.endswith(".held"))
     schema = part_schema(table.key, table.state)
     most = min(_COMPARED_BYTES, (load.link_mbit or 1e9) * 1e6 / 8 * _COMPARED_S * load.hosts)
     step = max(1, math.ceil(load.keys * load.size / most))
     found: dict[str, bytes] = {}
-    for instance, place in changes.planner.places(changes.hosts.find).items():
-        mine = [group for group, owner in enumerate(changes.table.owner) if owner == instance]
+    launch = coordinator.state_hosts.launch
+    for instance, at in coordinator.layout.find_hosts(launch).items():
+        mine = [group for group, owner in enumerate(coordinator.table.owner) if owner == instance]
         take = Take({table.name: table.backend}, tuple(mine[::step]))
-        for _, mains in client.take(place.location or "", changes.hosts.find.access, take, {table.name: schema}):
+        for _, mains in client.take(at.location or "", launch.access, take, {table.name: schema}):
             rows = mains[table.name][0]
             values = (next(iter(value.values())) for value in rows[VALUE].to_pylist())
             found.update(zip(rows["key"].to_pylist(), values, strict=True))
@@ -347,7 +351,7 @@ def _ratios(strategies: Mapping[str, Result]) -> Result:
         ratios["spark_stoppage_vs_live"] = round(strategies["spark"]["stoppage_ms"] / max(1.0, live["stoppage_ms"]), 1)
     for rival in ("pause_resume", "batched"):
         if "push" in strategies and rival in strategies and strategies[rival]["stabilise_ms"]:
-            push, other = (strategies[one]["stabilise_ms"] for one in ("push", rival))
+            push, other = (strategies[how]["stabilise_ms"] for how in ("push", rival))
             ratios[f"push_stabilise_vs_{rival}"] = None if push is None else round(push / other, 2)
     return ratios
 
@@ -360,10 +364,10 @@ def megabytes(size: int) -> str:
 def show_result(result: Result) -> None:
     """Print the figures as tables."""
     if "strategies" in result:
-        show("latency through a change", [_line(name, one) for name, one in result["strategies"].items()])
+        show("latency through a change", [_line(name, figures) for name, figures in result["strategies"].items()])
         print(json.dumps(result["ratios"]))
     if "sizes" in result:
-        show("live, by the state that moves", [_line(name, one) for name, one in result["sizes"].items()])
+        show("live, by the state that moves", [_line(name, figures) for name, figures in result["sizes"].items()])
         print(json.dumps({name: result[name] for name in ("flatness", "flatness_above_noise")}))
     for what, swept in result.get("sweeps", {}).items():
         lines = [

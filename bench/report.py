@@ -78,8 +78,8 @@ def result_of(benchmark: str, parameters: Mapping[str, object], environment: Res
     """Begin a result with what was run, and on what."""
     words = ["ferryman", "bench", benchmark]
     for name, value in parameters.items():
-        for one in value if isinstance(value, list) else [] if value is None else [value]:
-            words += [f"--{name.replace('_', '-')}", shlex.quote(str(one))]
+        for item in value if isinstance(value, list) else [] if value is None else [value]:
+            words += [f"--{name.replace('_', '-')}", shlex.quote(str(item))]
     return {
         "benchmark": benchmark,
         "command": " ".join(words),

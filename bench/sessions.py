@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from bench.report import cores
-from ferryman._spark.session import session
+from ferryman._spark.session.session import session
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 SETTINGS = {

@@ -1,7 +1,7 @@
 """What every type of state costs on every store that can hold it, and state that is larger than memory.
 
 Without Spark: tasks run one after the other in a process, as the testing harness runs them, and everything below
-`ferryman._spark.task.run` is what a job runs. Each type and store has a process of its own, so that its memory is its
+`ferryman._engine.task.run` is what a job runs. Each type and store has a process of its own, so that its memory is its
 own. In the end the state, moved to another home meanwhile, must be what plain Python makes of the same rows.
 `state_types` has the types, `state_job` what is done to one of them; here are the processes and what is shown.
 """
@@ -24,9 +24,10 @@ from bench.processes import _megabytes, _status
 from bench.report import Progress, Result, _cell, _version, environment, result_of, show
 from bench.state_job import OUTGROW_BYTES, can_hold, close_stores, default_stores, measure, outgrow
 from bench.state_types import TYPES
+from ferryman._state import store as stores
 
 # "default" is what a job does that is given no store: each table where it is fastest.
-BACKENDS = ("default", "columnar", "lmdb", "rocksdb")
+BACKENDS = ("default", *stores.BACKENDS)
 PARTS = ("types", "larger")
 ROOT = Path(__file__).resolve().parents[1]
 # The page that quotes a result, and where its figures stand.
@@ -91,7 +92,7 @@ def run(
         "touches": touches,
     }  # fmt: skip
     result = result_of("state", parameters, facts)
-    pairs = [(kind, one) for kind in types for one in backends if can_hold(TYPES[kind], one)]
+    pairs = [(kind, store) for kind in types for store in backends if can_hold(TYPES[kind], store)]
     by_type: dict[str, Result] = {kind: {} for kind in types} if "types" in parts else {}
     for number, (kind, backend) in enumerate(pairs if by_type else (), 1):
         label = f"{kind} on {backend} ({number} of {len(pairs)})"
@@ -101,7 +102,7 @@ def run(
                 kind=kind, backend=backend, keys=keys, rows=rows, epochs=epochs, size=size,
             )  # fmt: skip
     outgrown: dict[str, Result] = {}
-    for backend in [one for one in OUTGROW if one in backends and "larger" in parts]:
+    for backend in [store for store in OUTGROW if store in backends and "larger" in parts]:
         label = f"{larger} times {limit_mb} MB on {backend}"
         with progress.step(label):
             outgrown[backend] = _alone(
@@ -208,16 +209,20 @@ def tables(result: Result) -> Iterator[tuple[str, list[Result]]]:
             ],
         )
         measured = [
-            ({"type": kind, "store": store}, one)
+            ({"type": kind, "store": store}, figures)
             for kind, by_store in result["types"].items()
-            for store, one in by_store.items()
+            for store, figures in by_store.items()
         ]
         reads = {"one key": "point_rows_per_s", "many keys": "multi_rows_per_s", "scan": "scan_rows_per_s"}
         yield (
             "reads of the largest table, rows/s",
             [
-                {**name, **{title: one["reads"][field] for title, field in reads.items()}, "rows": one["reads"]["rows"]}
-                for name, one in measured
+                {
+                    **name,
+                    **{title: figures["reads"][field] for title, field in reads.items()},
+                    "rows": figures["reads"]["rows"],
+                }
+                for name, figures in measured
             ],
         )
         yield (
@@ -225,16 +230,16 @@ def tables(result: Result) -> Iterator[tuple[str, list[Result]]]:
             [
                 {
                     **name,
-                    "from deltas": one["moves"]["from_deltas_s"],
-                    "from snapshot": one["moves"]["from_snapshot_s"],
-                    "merge": one["moves"]["merge_s"],
-                    "return": one["moves"]["return_s"],
-                    "full": one["checkpoint"]["full_s"],
-                    "full MB": one["checkpoint"]["full_bytes"] / 2**20,
-                    "1 %": one["checkpoint"]["incremental_s"],
-                    "1 % MB": one["checkpoint"]["incremental_bytes"] / 2**20,
+                    "from deltas": figures["moves"]["from_deltas_s"],
+                    "from snapshot": figures["moves"]["from_snapshot_s"],
+                    "merge": figures["moves"]["merge_s"],
+                    "return": figures["moves"]["return_s"],
+                    "full": figures["checkpoint"]["full_s"],
+                    "full MB": figures["checkpoint"]["full_bytes"] / 2**20,
+                    "1 %": figures["checkpoint"]["incremental_s"],
+                    "1 % MB": figures["checkpoint"]["incremental_bytes"] / 2**20,
                 }
-                for name, one in measured
+                for name, figures in measured
             ],
         )
         yield (
@@ -242,14 +247,14 @@ def tables(result: Result) -> Iterator[tuple[str, list[Result]]]:
             [
                 {
                     **name,
-                    "anonymous at start": _phase(one, "start", "anon"),
-                    "anonymous, updates": _phase(one, "updates", "anon"),
-                    "resident, updates": _phase(one, "updates", "rss"),
-                    "peak anonymous": one["memory"]["peak_anon_mb"],
-                    "peak resident": one["memory"]["peak_rss_mb"],
-                    "home": one["home_bytes"] / 2**20,
+                    "anonymous at start": _phase(figures, "start", "anon"),
+                    "anonymous, updates": _phase(figures, "updates", "anon"),
+                    "resident, updates": _phase(figures, "updates", "rss"),
+                    "peak anonymous": figures["memory"]["peak_anon_mb"],
+                    "peak resident": figures["memory"]["peak_rss_mb"],
+                    "home": figures["home_bytes"] / 2**20,
                 }
-                for name, one in measured
+                for name, figures in measured
             ],
         )
     if result["larger"]:
@@ -258,16 +263,16 @@ def tables(result: Result) -> Iterator[tuple[str, list[Result]]]:
             [
                 {
                     "store": store,
-                    "allowed": one["allowed_bytes"] / 2**20,
-                    "state": one["state_bytes"] / 2**20,
-                    "peak of what is limited": one["memory"]["peak_data_mb"],
-                    "peak anonymous": one["memory"]["peak_anon_mb"],
-                    "peak resident": one["memory"]["peak_rss_mb"],
-                    "home": one["home_bytes"] / 2**20,
-                    "fill": one["rows_per_s"]["fill"],
-                    "touch": one["rows_per_s"]["touch"],
+                    "allowed": figures["allowed_bytes"] / 2**20,
+                    "state": figures["state_bytes"] / 2**20,
+                    "peak of what is limited": figures["memory"]["peak_data_mb"],
+                    "peak anonymous": figures["memory"]["peak_anon_mb"],
+                    "peak resident": figures["memory"]["peak_rss_mb"],
+                    "home": figures["home_bytes"] / 2**20,
+                    "fill": figures["rows_per_s"]["fill"],
+                    "touch": figures["rows_per_s"]["touch"],
                 }
-                for store, one in result["larger"].items()
+                for store, figures in result["larger"].items()
             ],
         )
 
@@ -303,7 +308,7 @@ def filled(page: str, result: Result) -> str:
 
 
 def _markdown(rows: list[Result]) -> str:
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *([_cell(one) for one in row.values()] for row in rows)]
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -19,18 +19,20 @@ import pyarrow as pa
 from bench.report import Result, spread
 from bench.state_kind import NOW_MS, SUBKEYS, Held, Kind, Row
 from bench.state_types import TYPES, Ints, made_rows, mixed, noise
-from ferryman._log.advance import advance
-from ferryman._log.cards import card_of
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import LocalDirectory
-from ferryman._log.fold import keys_of, rebuild
-from ferryman._log.snapshot import write_snapshot
-from ferryman._model.records import GROUPS, JobCard, Manifest, RoutingTable
+from ferryman._engine import task
+from ferryman._engine.home import home
+from ferryman._log.files.cards import card_of
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import LocalDirectory
+from ferryman._log.fold.advance import advance
+from ferryman._log.fold.fold import keys_of, rebuild
+from ferryman._log.fold.snapshot import write_snapshot
+from ferryman._model.card import GROUPS, JobCard
+from ferryman._model.manifest import Manifest
+from ferryman._model.routing import RoutingTable
 from ferryman._routing.tokens import tokens
-from ferryman._spark import task
-from ferryman._spark.home import home
-from ferryman._spark.schema import declared_struct
-from ferryman._spark.stream import Operated, Stream
+from ferryman._spark.api.stream import Operated, Stream
+from ferryman._spark.plan.schema import declared_struct
 from ferryman._state.store.contract import HASH, Store
 from ferryman._state.tables import TableSpec
 
@@ -52,7 +54,9 @@ class OneJob:
         self.showing = _spec(type("Showing", (kind.operator,), {"process": _shows(kind.content)}), backend)
         self.epoch = 0
         self.checkpoint = Checkpoint(LocalDirectory(place / "checkpoint"))
-        cards = {one.name: card_of(one.operator, one.key, one.state, one.evolution) for one in self.spec.tables}
+        cards = {
+            table.name: card_of(table.operator, table.key, table.state, table.evolution) for table in self.spec.tables
+        }
         self.checkpoint.create(JobCard("bench", "bench", GROUPS, cards))
         self._place = place
         self._routing = RoutingTable.even(1, GROUPS, 1)
@@ -65,7 +69,15 @@ class OneJob:
             _, receipt = task.run(self.spec, self._control("first"), 0, batches)
             self.epoch += 1
             refs = {name: (ref,) for name, ref in receipt.deltas.items()}
-            self._latest = Manifest(self.epoch, self.epoch, False, NOW_MS, self._routing, {}, refs)
+            self._latest = Manifest(
+                epoch=self.epoch,
+                batch=self.epoch,
+                silent=False,
+                time_ms=NOW_MS,
+                routing=self._routing,
+                operators={},
+                tables=refs,
+            )
             self.checkpoint.commit(self._latest)
         return took[0], receipt
 
@@ -76,18 +88,33 @@ class OneJob:
     def _control(self, where: str) -> task.Control:
         newest = self._latest.tables if self._latest else None
         return task.Control(
-            self.epoch + 1, "run", self.checkpoint.directory.uri, False, str(self._place / where),
-            self._routing.owner, tokens(1), newest, True, NOW_MS,
-        )  # fmt: skip
+            epoch=self.epoch + 1,
+            run_id="run",
+            checkpoint=self.checkpoint.directory.uri,
+            fsync=False,
+            home=str(self._place / where),
+            owner=self._routing.owner,
+            tokens=tokens(1),
+            newest=newest,
+            newest_same_routing=True,
+            time_ms=NOW_MS,
+        )
 
     def bring(self, where: str, groups: Ints) -> float:
         """Bring key groups in a home to the newest epoch, all tables; give the seconds."""
         with stopwatch() as took:
-            for one in self.spec.tables:
+            for table in self.spec.tables:
                 advance(
-                    self.store(where, one), self.checkpoint, one.name, groups, self.epoch,
-                    key=one.key, state=one.state, total=GROUPS, evolution=one.evolution,
-                )  # fmt: skip
+                    self.store(where, table),
+                    self.checkpoint,
+                    table.name,
+                    groups,
+                    self.epoch,
+                    key=table.key,
+                    state=table.state,
+                    total=GROUPS,
+                    evolution=table.evolution,
+                )
         return took[0]
 
     def store(self, where: str, table: TableSpec) -> Store:
@@ -131,7 +158,7 @@ def _spec(operator: type[Held], backend: str) -> task.OperatorSpec:
 
 def default_stores(kind: Kind) -> set[str]:
     """Name the stores that the tables of a type are in if a job is given none."""
-    return {one.backend for one in _spec(kind.operator, "default").tables}
+    return {table.backend for table in _spec(kind.operator, "default").tables}
 
 
 def can_hold(kind: Kind, backend: str) -> bool:
@@ -198,7 +225,7 @@ def measure(
     _check_contents(job, chosen, made, made_rows(np.arange(keys), 0, given))
     warm = times[1:]
     return {
-        "backends": {one.name: one.backend for one in job.spec.tables},
+        "backends": {table.name: table.backend for table in job.spec.tables},
         "updates": {
             "rows_per_s": round(rows / statistics.median(warm)),
             "epoch_s": spread(warm),
@@ -208,7 +235,7 @@ def measure(
         "moves": {name: round(value, 4) for name, value in moves.items()},
         "checkpoint": {
             "full_s": round(full[0], 4),
-            "full_bytes": sum(one.bytes for files in snapshot.tables.values() for one in files),
+            "full_bytes": sum(file.bytes for files in snapshot.tables.values() for file in files),
             "incremental_s": round(increment_s, 4),
             "incremental_bytes": sum(ref.bytes for ref in receipt.deltas.values()),
             "incremental_keys": len(log[-1]),
@@ -220,7 +247,7 @@ def measure(
 
 def _largest(job: OneJob) -> tuple[TableSpec, pa.Table]:
     """Give the largest table of a job, and its rows as the checkpoint has them."""
-    parts = [(one, rebuild(job.checkpoint, one.name, job.epoch)) for one in job.spec.tables]
+    parts = [(table, rebuild(job.checkpoint, table.name, job.epoch)) for table in job.spec.tables]
     return max(parts, key=lambda pair: int(pair[1].nbytes))
 
 
@@ -267,12 +294,12 @@ def _must_equal(wanted: pa.Table, found: pa.Table, what: str) -> None:
 
 def _check_homes(job: OneJob) -> None:
     """Compare the first home, and the one that got all key groups from the checkpoint, with the checkpoint."""
-    for one in job.spec.tables:
-        held = _sorted(rebuild(job.checkpoint, one.name, job.epoch), one)
+    for table in job.spec.tables:
+        held = _sorted(rebuild(job.checkpoint, table.name, job.epoch), table)
         for name in ("first", "second"):
-            store = job.store(name, one)
+            store = job.store(name, table)
             found = pa.concat_tables([store.scan(group, job.epoch) for group in range(GROUPS)])
-            _must_equal(held, _sorted(found, one), f"the {name} home of {one.name}")
+            _must_equal(held, _sorted(found, table), f"the {name} home of {table.name}")
 
 
 def _check_contents(job: OneJob, kind: Kind, log: list[pa.Table], last: pa.Table) -> None:
@@ -347,7 +374,7 @@ def outgrow(
         "bytes_per_key": size,
         "rows_per_epoch": rows,
         "epochs": {"fill": len(starts), "touch": touches},
-        "seconds": {**{name: round(one, 2) for name, one in seconds.items()}, "check": round(took[0], 2)},
+        "seconds": {**{name: round(spent, 2) for name, spent in seconds.items()}, "check": round(took[0], 2)},
         "rows_per_s": {
             "fill": round(keys / seconds["fill"]),
             "touch": round(touches * rows / seconds["touch"]),

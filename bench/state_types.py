@@ -200,7 +200,7 @@ TYPES: Mapping[str, Kind] = {
     "graph": Kind(Edges, lambda held: held.items(), lambda rows: sorted({row.part: row.n for row in rows}.items())),
     "nested": Kind(
         LastOfPart,
-        lambda held: sorted((part, [(one.part, one.n) for one in some]) for part, some in held.items()),
+        lambda held: sorted((part, [(pair.part, pair.n) for pair in some]) for part, some in held.items()),
         _last_of_part,
     ),
     "set": Kind(Parts, sorted, lambda rows: sorted(set(parts(rows)))),

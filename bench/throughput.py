@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -55,6 +55,7 @@ def run(
     slow_epochs: int = 1,
     slow_max_keys: int = 100_000,
     slow_scale: int = 1,
+    rounds: int = 1,
     engines: Sequence[str] = ENGINES,
     instances: int | None = None,
     scratch: Path | None = None,
@@ -76,6 +77,9 @@ def run(
         Divides rows and keys alike for the slow engines, which pay per key: the rows per key stay what
         they are and the run ends within minutes, but what an epoch costs at the least weighs more. 1 gives
         all engines the same data; use it for figures to publish.
+    rounds
+        How often each engine has its turn. With more than one, another round comes first and is dropped, because the
+        JVM is still compiling.
     engines
         Which to measure.
     instances
@@ -88,7 +92,7 @@ def run(
     instances = instances or facts["cores"]
     parameters = {
         "keys": ",".join(map(str, keys)), "rows": rows, "epochs": epochs, "slow_epochs": slow_epochs,
-        "slow_max_keys": slow_max_keys, "slow_scale": slow_scale, "engines": ",".join(engines),
+        "slow_max_keys": slow_max_keys, "slow_scale": slow_scale, "rounds": rounds, "engines": ",".join(engines),
         "instances": instances,
     }  # fmt: skip
     result = result_of("throughput", parameters, facts)
@@ -97,22 +101,31 @@ def run(
     try:
         with bench_session(instances, ROCKSDB, log=work / "spark.log") as spark:
             for count in keys:
-                measured: dict[str, Result] = {}
-                for engine in engines:
-                    slow = engine in SLOW
-                    if slow and count > slow_max_keys:
-                        measured[engine] = {"skipped": f"over {slow_max_keys} keys; see --slow-max-keys"}
-                        continue
-                    scale, wanted = (slow_scale, slow_epochs) if slow else (1, epochs)
-                    label = f"{engine}, {count:,} keys"
-                    with progress.step(label):
-                        measured[engine] = _measure(spark, engine, work, rows, count, scale, wanted, instances)
-                    progress.say(f"{label}: {measured[engine]['rows_per_s']:,} rows/s")
-                by_keys[str(count)] = {"engines": measured, "ratios": _ratios(measured)}
+                turns: dict[str, list[Result]] = {engine: [] for engine in engines}
+                for turn in range(rounds + 1 if rounds > 1 else 1):
+                    for engine in engines:
+                        slow = engine in SLOW
+                        if slow and count > slow_max_keys:
+                            continue
+                        scale, wanted = (slow_scale, slow_epochs) if slow else (1, epochs)
+                        label = f"{engine}, {count:,} keys"
+                        if rounds > 1:
+                            label += f", round {turn} of {rounds}" if turn else ", warm-up"
+                        with progress.step(label):
+                            measured = _measure(spark, engine, work, rows, count, scale, wanted, instances)
+                        progress.say(f"{label}: {measured['rows_per_s']:,} rows/s")
+                        if turn or rounds == 1:
+                            turns[engine].append(measured)
+                skipped = {"skipped": f"over {slow_max_keys} keys; see --slow-max-keys"}
+                by_keys[str(count)] = {
+                    "engines": {engine: _pooled(each) if each else skipped for engine, each in turns.items()},
+                    "ratios": _ratios(turns),
+                    "ratios_spread": _ratios_spread(turns),
+                }
     finally:
         shutil.rmtree(work, ignore_errors=True)
     first = by_keys[str(keys[0])]
-    return {**result, "engines": first["engines"], "ratios": first["ratios"], "by_keys": by_keys}
+    return {**result, **first, "by_keys": by_keys}
 
 
 def _measure(
@@ -184,12 +197,35 @@ def _figures(times: Sequence[EpochTime], made: Input, memory: MemorySampler, sca
     }
 
 
-def _ratios(measured: dict[str, Result]) -> Result:
-    rates = {name: figures["rows_per_s"] for name, figures in measured.items() if "rows_per_s" in figures}
+def _pooled(turns: Sequence[Result]) -> Result:
+    """Give the figures of all turns of an engine: the medians are those of all its epochs."""
+    epochs_ms = [duration for turn in turns for duration in turn["epochs_ms"]]
+    return {
+        **turns[-1],
+        "rows_per_s": round(turns[-1]["rows_per_epoch"] / (statistics.median(epochs_ms) / 1000)),
+        "rows_per_s_by_round": [turn["rows_per_s"] for turn in turns],
+        "epoch_ms": spread(epochs_ms),
+        "epochs_ms": epochs_ms,
+    }
+
+
+def _ratios(turns: Mapping[str, Sequence[Result]]) -> Result:
+    rates = {engine: _pooled(each)["rows_per_s"] for engine, each in turns.items() if each}
     return {
         name: round(rates[ours] / rates[rival], 2)
         for name, (ours, rival) in RATIOS.items()
         if ours in rates and rival in rates
+    }
+
+
+def _ratios_spread(turns: Mapping[str, Sequence[Result]]) -> Result:
+    """Give the ratios round by round."""
+    return {
+        name: spread(
+            [mine["rows_per_s"] / theirs["rows_per_s"] for mine, theirs in zip(turns[ours], turns[rival], strict=True)]
+        )
+        for name, (ours, rival) in RATIOS.items()
+        if turns.get(ours) and turns.get(rival)
     }
 
 

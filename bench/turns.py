@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ferryman._log.disk import Disk, use_disk
-from ferryman._testing.troubled import TroubledDisk
+from ferryman._os.disk import Disk, use_disk
+from ferryman._testing.faulty_disk import FaultyDisk
 
 
 class Driver:
@@ -23,7 +23,7 @@ class Driver:
     inner
         The disk below its own.
     trouble
-        What its disk is like, for `TroubledDisk`; empty if all goes well.
+        What its disk is like, for `FaultyDisk`; empty if all goes well.
     without
         What its disk leaves out, likewise.
 
@@ -47,7 +47,7 @@ class Driver:
     """
 
     def __init__(self, live: Callable[[Driver], None], inner: Disk, trouble: Mapping[str, Any], **without: Any) -> None:
-        self.disk = TroubledDisk(inner, watcher=self.pass_by, **trouble, **without)
+        self.disk = FaultyDisk(inner, watcher=self.pass_by, **trouble, **without)
         self.trouble = trouble
         self.stop: Callable[[str, str], bool] | None = None
         self.at_look, self.where = False, ""

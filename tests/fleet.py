@@ -11,17 +11,19 @@ import sys
 from collections import Counter as Counted
 from collections import defaultdict
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from appearing import appear
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman import ArrowOperator, Counter, Ferry, Job, List, Operator, Value, aggregates, sinks
-from ferryman._spark.generated_rows import GeneratorOptions, generate
+from ferryman._sources.generated_rows import GeneratorOptions, generate
 
 # The workers do not have the tests' folder on their path.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -124,10 +126,8 @@ def arriving(spark: SparkSession, folder: Path, rows: int, per_epoch: int) -> Da
         part = np.array([int(key[2:]) for key in table["key"].to_pylist()]) % PARTITIONS
         for number in range(PARTITIONS):
             path = folder / f"{first:08d}-{after:08d}-{number}.parquet"
-            pq.write_table(table.filter(pa.array(part == number)), folder / ".new")
-            # Spark takes files by age.
-            os.utime(folder / ".new", (1_700_000_000 + first,) * 2)
-            (folder / ".new").rename(path)
+            some = table.filter(pa.array(part == number))
+            appear(path, 1_700_000_000 + first, partial(pq.write_table, some))
     stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     return stream.option("maxFilesPerTrigger", PARTITIONS).parquet(str(folder))
 
@@ -183,9 +183,9 @@ def expected(rows: int, parts: Collection[str] = ALL) -> dict[str, Any]:
 
 def found(spark: SparkSession, checkpoint: str, out: str, parts: Collection[str] = ALL) -> dict[str, Any]:
     """Read what the job gave: its sinks, and its state from the checkpoint directory alone."""
-    from ferryman._log.checkpoint import Checkpoint
-    from ferryman._log.directory import directory
-    from ferryman._log.fold import rebuild
+    from ferryman._log.files.checkpoint import Checkpoint
+    from ferryman._log.files.directory import directory
+    from ferryman._log.fold.fold import rebuild
 
     log = Checkpoint(directory(checkpoint))
     epoch = log.latest().epoch

@@ -28,29 +28,44 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner
 from written_log import hash_of
 
 from ferryman import _cli
-from ferryman._log.advance import advance
-from ferryman._log.agreement import check_agreement
-from ferryman._log.cards import card_of, evolution_of, schemas_of
-from ferryman._log.checkpoint import Checkpoint, checksum
-from ferryman._log.describe import describe, first_rows
-from ferryman._log.directory import LocalDirectory
-from ferryman._log.fold import rebuild
-from ferryman._log.retention import prune
-from ferryman._log.snapshot import write_snapshot
-from ferryman._log.verify import verify
+from ferryman._engine.outputs import Outputs
+from ferryman._engine.recovery import take_over
+from ferryman._engine.sink import SinkStart
+from ferryman._log.check.describe import describe, first_rows
+from ferryman._log.check.verify import verify
+from ferryman._log.files.cards import card_of, evolution_of, schemas_of
+from ferryman._log.files.checkpoint import Checkpoint, checksum
+from ferryman._log.files.directory import LocalDirectory
+from ferryman._log.files.lock import CheckpointLock
+from ferryman._log.files.term import check_term, settle_term, take_term
+from ferryman._log.fold.advance import advance
+from ferryman._log.fold.fold import rebuild
+from ferryman._log.fold.group_bytes import StateWeight
+from ferryman._log.fold.retention import prune
+from ferryman._log.fold.snapshot import write_snapshot
+from ferryman._log.spark_log.agreement import batch_time, check_agreement
+from ferryman._log.spark_log.file_order import files_by_age, hashes
+from ferryman._log.spark_log.log_files import SparkLogKeeper, text_of, values_of
+from ferryman._log.spark_log.mend import mend_spark_log
+from ferryman._model.card import JobCard
 from ferryman._model.errors import FerrymanError
-from ferryman._model.records import HeldRows, JobCard, Manifest, OperatorRecord, Pin, RoutingTable
+from ferryman._model.held_rows import HeldRows
+from ferryman._model.manifest import Manifest, OperatorRecord
+from ferryman._model.routing import Pin, RoutingTable
 from ferryman._model.watermarks import Watermarks
-from ferryman._spark.weight import StateWeight
+from ferryman._spark.sinks.parquet import ATTEMPTS, ParquetSink, read_parquet
+from ferryman._spark.sinks.sinks import FunctionSink, NoSink
 from ferryman._state import store as stores
-from ferryman._state.evolve import Evolution
+from ferryman._state.earlier_columns import Evolution
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import HASH, delta_schema
 
+JOB = "0" * 32
 GROUPS = 8
 LAST = 5
 # What reading any altered checkpoint may cost at the most, beyond what reading the sound one does.
@@ -65,20 +80,26 @@ TABLES = {"Columnar": (KEY, NUMBERS, "columnar"), "Notes": (KEY, NOTES, "lmdb"),
 
 
 def write(root: Path) -> None:
-    """Write a small checkpoint with all that one can have."""
+    """Write a small checkpoint with all that one can have, and beside it what its sink has written."""
     checkpoint = Checkpoint(LocalDirectory(root))
+    CheckpointLock(checkpoint.directory, "hostile").release()
+    sink = ParquetSink(root.parent / "out")
+    sink.claim(JOB)
+    sink.begin(SinkStart(epoch=0, term=1))
+    term = take_term(checkpoint, "run", "hostile", reading={"cores": "2"})
+    settle_term(checkpoint, term, None)
     defaults = Evolution(pa.table({"mean": pa.array([0.5])}), {"note": ("text",)})
     cards = {name: card_of(name.split(".")[0], key, state) for name, (key, state, _) in TABLES.items()}
     cards["Columnar"] = card_of("Columnar", KEY, NUMBERS, defaults)
-    checkpoint.create(JobCard("0" * 32, "hostile", GROUPS, cards))
+    checkpoint.create(JobCard(JOB, "hostile", GROUPS, cards))
     routing = RoutingTable.even(1, GROUPS, 2)
     for epoch in range(1, LAST + 1):
         tables = {}
         for name, (key, state, _) in TABLES.items():
             rows = _rows(key, state, epoch)
             owners = np.array(routing.owner)[np.mod(rows.column(HASH).to_numpy(), GROUPS)]
-            parts = [(one, rows.filter(pa.array(owners == one))) for one in range(2)]
-            tables[name] = tuple(checkpoint.write_delta(epoch, name, one, part) for one, part in parts)
+            parts = [(instance, rows.filter(pa.array(owners == instance))) for instance in range(2)]
+            tables[name] = tuple(checkpoint.write_delta(epoch, name, instance, part) for instance, part in parts)
         held = {}
         if epoch == LAST:
             waiting = pa.table({HASH: pa.array([0, 8, 1], pa.int64()), "v": ["a", "b", "c"]})
@@ -87,18 +108,57 @@ def write(root: Path) -> None:
             }
             routing = RoutingTable(2, 2, routing.owner, (Pin(hash_of("s0"), 1, "s0"),))
         record = {name: OperatorRecord(9, 9, 9) for name in ("Columnar", "Notes")}
+        written = {sink.label: written_by(sink, epoch), "foreach": {"number": epoch - 1}, "none": {}}
+        _begin_batch(root, epoch - 1)
         checkpoint.commit(
             Manifest(
-                epoch, epoch - 1, False, 1_700_000_000_000 + epoch, routing, record, tables, {"parquet:out": {"n": 1}},
-                Watermarks({"t": 5}, 4, 5), ({"p": {"0": epoch}},), held,
+                epoch=epoch,
+                batch=epoch - 1,
+                silent=False,
+                time_ms=1_700_000_000_000 + epoch,
+                routing=routing,
+                operators=record,
+                tables=tables,
+                sinks={
+                    name: {"told": name == sink.label, "path": "out", "written": what} for name, what in written.items()
+                },
+                watermarks=Watermarks({"t": 5}, 4, 5),
+                offsets=({"p": {"0": epoch}}, {"logOffset": epoch - 1}),
+                held=held,
+                term=term.number,
+                spark=SparkLogKeeper(checkpoint, sync=False).take(epoch - 1, checkpoint.latest()),
             )
-        )  # fmt: skip
+        )
+        (root / "spark" / "commits" / f"{epoch - 1}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+        if epoch < LAST:
+            sink.commit(epoch, written[sink.label])
+            checkpoint.tell(epoch, term.number)
         if epoch == 2:
             write_snapshot(checkpoint, epoch)
     checkpoint.intend(LAST + 1, 1_700_000_000_009)
-    for side in ("offsets", "commits"):
-        (root / "spark" / side).mkdir(parents=True)
-        (root / "spark" / side / f"{LAST - 1}").write_text(f'v1\n{{"batchTimestampMs":5}}\n{{"p":{{"0":{LAST}}}}}\n')
+    # Spark has begun a batch more, and the sink was not told of the last epoch.
+    _begin_batch(root, LAST)
+
+
+def written_by(sink: ParquetSink, epoch: int) -> dict[str, Any]:
+    """Have a sink write an epoch, as Spark would."""
+    attempt = sink.attempt(epoch)
+    folder = Path(sink.path) / ATTEMPTS / attempt
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"n": [epoch]}), folder / "part-00000.parquet")
+    return sink.written(attempt, StructType([StructField("n", LongType())]).json())
+
+
+def _begin_batch(root: Path, batch: int) -> None:
+    """Do what Spark does before a batch of two sources, of which one reads files."""
+    for folder in ("offsets", "commits", "sources/1"):
+        (root / "spark" / folder).mkdir(parents=True, exist_ok=True)
+    (root / "spark" / "metadata").write_text('{"id":"feac7f31-bcc8-484a-adda-39e40c503123"}')
+    notes = [{"path": f"file:///in/{batch}-{part}", "timestamp": 9 - part, "batchId": batch} for part in range(2)]
+    (root / "spark" / "sources" / "1" / f"{batch}").write_text("\n".join(["v1", *map(json.dumps, notes)]))
+    told = ["v1", {"batchTimestampMs": 5}, {"p": {"0": batch + 1}}, {"logOffset": batch}]
+    lines = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in told)
+    (root / "spark" / "offsets" / f"{batch}").write_text(lines)
 
 
 def _rows(key: KeySchema, state: pa.Schema, epoch: int) -> pa.Table:
@@ -115,7 +175,7 @@ def _rows(key: KeySchema, state: pa.Schema, epoch: int) -> pa.Table:
         "more": [{"d": 5}, None, {"d": None}] * 4,
     }
     schema = delta_schema(key, state)
-    return pa.table([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
+    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
 # -- altering --------------------------------------------------------------------------------------
@@ -146,20 +206,56 @@ def _rename(raw: Any, name: str, said: dict[str, Any]) -> bool:
         raw.update(said)
         return True
     inner = raw.values() if isinstance(raw, dict) else raw if isinstance(raw, list) else ()
-    return sum(_rename(one, name, said) for one in inner) > 0
+    return sum(_rename(item, name, said) for item in inner) > 0
 
 
 DEEP = json.loads("[" * 90 + "]" * 90)
 WILD: tuple[Any, ...] = (
-    None, True, False, -1, 0, 1, 7, 8, 255, 2**31 - 1, 2**31, 2**63 - 1, 2**63, -(2**63), 2**70, 10**9, 0.5, 1e308,
-    math.nan, "", "x", "../../../etc/passwd", "/etc/passwd", "deltas/../../secret", "a\x00b", "\ud800", "²", [], {},
-    [[0, 10**9]], [[0, 8]], [[0, 4], [1, 4]], {"a": []}, DEEP, [None] * 9, "A" * 5000, "deltas", ".", "int64",
-)  # fmt: skip
+    None,
+    True,
+    False,
+    -1,
+    0,
+    1,
+    7,
+    8,
+    255,
+    2**31 - 1,
+    2**31,
+    2**63 - 1,
+    2**63,
+    -(2**63),
+    2**70,
+    10**9,
+    0.5,
+    1e308,
+    math.nan,
+    "",
+    "x",
+    "../../../etc/passwd",
+    "/etc/passwd",
+    "deltas/../../secret",
+    "a\x00b",
+    "\ud800",
+    "²",
+    [],
+    {},
+    [[0, 10**9]],
+    [[0, 8]],
+    [[0, 4], [1, 4]],
+    {"a": []},
+    DEEP,
+    [None] * 9,
+    "A" * 5000,
+    "deltas",
+    ".",
+    "int64",
+)
 
 
 def alter_json(root: Path, dice: random.Random) -> str:
     """Change one value somewhere in one of the JSON files, or the text of it."""
-    names = [str(one.relative_to(root)) for one in sorted(root.rglob("*.json"))]
+    names = [str(file.relative_to(root)) for file in sorted(root.rglob("*.json"))]
     name = dice.choice(names)
     if dice.random() < 0.03:
         depth = dice.choice((200, 5000, 200_000))
@@ -282,7 +378,7 @@ def alter_names(root: Path, dice: random.Random) -> str:
     elif kind == 1:
         shutil.copy(root / f"manifests/{LAST:012d}.json", root / name)
     elif kind == 2:
-        victim = dice.choice([one for one in sorted(root.rglob("*")) if one.is_file()])
+        victim = dice.choice([file for file in sorted(root.rglob("*")) if file.is_file()])
         victim.unlink()
         dice.choice((lambda: victim.mkdir(), lambda: victim.symlink_to("/dev/zero"), lambda: os.mkfifo(victim)))()
         name = str(victim.relative_to(root))
@@ -293,13 +389,62 @@ def alter_names(root: Path, dice: random.Random) -> str:
     return f"{name}: name {kind}"
 
 
+def alter_plain(root: Path, dice: random.Random) -> str:
+    """Change what has no checksum: a file of Spark's log, or one of those that a sink keeps."""
+    files = sorted(file for file in (root / "spark").rglob("*") if file.is_file())
+    file = dice.choice(files + sorted((root.parent / "out" / "_ferryman").glob("*.json")))
+    kind = dice.random()
+    if kind < 0.3:
+        file.write_bytes(damage(bytearray(file.read_bytes()), dice))
+        return f"{file.name} in {file.parent.name}: bytes"
+    lines = file.read_text().splitlines()
+    place = dice.randrange(len(lines))
+    depth = dice.choice((90, 5000, 200_000))
+    wild = ["[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, "1e999", "NaN", "9" * 5000]
+    try:
+        raw = json.loads(lines[place])
+    except ValueError:
+        raw = None
+    if isinstance(raw, dict) and raw and kind < 0.85:
+        name = dice.choice(list(raw))
+        inner = dice.choice((*WILD, *wild, *wild))
+        if name == "schema" and dice.random() < 0.7:
+            tree = json.loads(raw["schema"])
+            tree["fields"][0][dice.choice(("name", "type", "nullable", "metadata"))] = dice.choice(WILD)
+            inner = json.dumps(tree)
+        elif name == "files" and dice.random() < 0.7:
+            inner = [dice.choice(("..", ".", "", "a/b", "../../../victim/letter", "part-00000.parquet", 7, None))]
+        elif name == "attempt" and dice.random() < 0.7:
+            inner = dice.choice(("../../../victim", "..", "", raw["attempt"].replace("1", "2")))
+        if inner in wild and dice.random() < 0.7:
+            # As a value of JSON, and not as a text.
+            rest = json.dumps({other: value for other, value in raw.items() if other != name})[1:]
+            lines[place] = f'{{"{name}":{inner}{"," if rest != "}" else ""}{rest}'
+        else:
+            lines[place] = json.dumps({**raw, name: inner})
+    else:
+        lines[place] = dice.choice(wild)
+    file.write_text("\n".join(lines))
+    return f"{file.name} in {file.parent.name}: line {place}"
+
+
 ALTERATIONS: tuple[Callable[[Path, random.Random], str], ...] = (
-    alter_json, alter_json, alter_json, alter_bytes, alter_bytes, alter_bytes, alter_rows, alter_rows, alter_names,
-)  # fmt: skip
+    alter_json,
+    alter_json,
+    alter_json,
+    alter_bytes,
+    alter_bytes,
+    alter_bytes,
+    alter_rows,
+    alter_rows,
+    alter_plain,
+    alter_plain,
+    alter_names,
+)
 
 
 # What is no file any more cannot be altered again.
-_LATER = (alter_bytes, alter_rows, alter_json, alter_names).index
+_LATER = (alter_bytes, alter_rows, alter_json, alter_plain, alter_names).index
 
 # -- using -----------------------------------------------------------------------------------------
 
@@ -325,14 +470,34 @@ def uses(root: Path, home: Path) -> Iterator[tuple[str, Callable[[], object]]]:
         latest = checkpoint.latest()
         check_agreement(checkpoint, latest)
         for ones in latest.held.values() if latest else ():
-            for one in ones:
-                checkpoint.read_delta(one.file).column(0).to_pylist()
+            for rows in ones:
+                checkpoint.read_delta(rows.file).column(0).to_pylist()
         StateWeight(checkpoint, GROUPS).by_group(latest.epoch if latest else 0)
+
+    def files() -> None:
+        latest = checkpoint.latest()
+        texts = [
+            *(latest.spark.offsets if latest else {}).items(),
+            (LAST, text_of(checkpoint, f"spark/offsets/{LAST}")),
+        ]
+        before: tuple[Any, ...] = ()
+        for _, text in texts:
+            after = values_of(text or "")
+            hashes(files_by_age(checkpoint, before, after))
+            before = after
+
+    def took_over(locked: bool) -> None:
+        with CheckpointLock(checkpoint.directory, "hostile"):
+            card = checkpoint.job_card()
+            outputs = [ParquetSink(root.parent / "out"), FunctionSink(print), NoSink()]
+            takeover = take_over(checkpoint, card, outputs, instances=2, reading={"cores": "2"}, locked=locked)
+            check_term(checkpoint, takeover.term)
+            Outputs(outputs, checkpoint, takeover.latest, term=takeover.term, fsync=not locked).begin()
 
     def described() -> None:
         card = checkpoint.job_card()
-        for one in card.tables.values():
-            schemas_of(one)
+        for table in card.tables.values():
+            schemas_of(table)
         json.dumps(describe(checkpoint).json(), default=str)
         for name in card.tables:
             first_rows(checkpoint, name, LAST, 5).to_pydict()
@@ -353,11 +518,47 @@ def uses(root: Path, home: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "ferryman verify", lambda: command("verify", str(root))
     yield "snapshot", lambda: write_snapshot(checkpoint, LAST)
     yield "prune", lambda: prune(checkpoint, LAST)
+    yield "files", files
+    yield "batch", lambda: (SparkLogKeeper(checkpoint, sync=True).take(LAST, None), batch_time(checkpoint, LAST))
+    yield "rows of the sink", lambda: read_parquet(_NoSession(), root.parent / "out")  # type: ignore[arg-type]
+    yield "mend", lambda: mend_spark_log(checkpoint, checkpoint.latest())
+    for locked in (True, False):
+        yield f"take over, locked {locked}", lambda locked=locked: took_over(locked)
+
+
+class _NoSession:
+    """Read nothing, in the place of a SparkSession."""
+
+    read = property(lambda self: self)
+
+    def schema(self, schema: StructType) -> _NoSession:
+        """Take the columns."""
+        schema.simpleString()
+        return self
+
+    def parquet(self, *files: str) -> list[str]:
+        """Take the files."""
+        return [*files]
+
+    def createDataFrame(self, rows: list[Any], schema: StructType) -> list[Any]:
+        """Take no rows."""
+        return rows
 
 
 def outside(root: Path) -> set[str]:
-    """List what is beside a checkpoint: nothing may come or go there."""
-    return {one.name for one in root.parent.iterdir()}
+    """List what is beside a checkpoint and its sink: nothing may come or go there."""
+    victim = root.parent / "victim"
+    return {path.name for path in root.parent.iterdir()} | {str(path) for path in victim.rglob("*")}
+
+
+def laid_out(sound: Path, work: Path) -> Path:
+    """Copy a sound checkpoint and its sink, beside what is no business of theirs; give the checkpoint."""
+    for place in ("checkpoint", "out", "victim", "home"):
+        shutil.rmtree(work / place, ignore_errors=True)
+    (work / "victim").mkdir()
+    (work / "victim" / "letter").write_text("dear")
+    shutil.copytree(sound.parent / "out", work / "out")
+    return shutil.copytree(sound, work / "checkpoint")
 
 
 def chosen(dice: random.Random) -> list[Callable[[Path, random.Random], str]]:
@@ -369,10 +570,7 @@ def chosen(dice: random.Random) -> list[Callable[[Path, random.Random], str]]:
 def attempt(seed: int, sound: Path, work: Path) -> list[str]:
     """Alter a checkpoint and use it; give what must not be."""
     dice = random.Random(seed)
-    root, home = work / "checkpoint", work / "home"
-    for place in (root, home):
-        shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(sound, root)
+    root, home = laid_out(sound, work), work / "home"
     done = [alter(root, dice) for alter in chosen(dice)]
     beside = outside(root)
     wrong = []
@@ -388,7 +586,7 @@ def attempt(seed: int, sound: Path, work: Path) -> list[str]:
             wrong.append(f"{name}: took {time.monotonic() - began:.0f} s")
     if outside(root) - {"home"} != beside - {"home"}:
         wrong.append("it wrote outside of its directory")
-    return [f"seed {seed} ({'; '.join(done)}): {one}" for one in wrong]
+    return [f"seed {seed} ({'; '.join(done)}): {fault}" for fault in wrong]
 
 
 def main() -> None:
@@ -398,7 +596,7 @@ def main() -> None:
         sound, work = Path(place) / "sound", Path(place) / "work"
         work.mkdir()
         write(sound)
-        for name, use in uses(shutil.copytree(sound, work / "checkpoint"), work / "home"):
+        for name, use in uses(laid_out(sound, work), work / "home"):
             print(f"sound: {name}", flush=True)
             use()
         base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

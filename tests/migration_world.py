@@ -6,10 +6,11 @@ processed, and what is held for it, is part of what an epoch commits, as in the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from ferryman._migrate.machine import Layout, Migration, Phase
-from ferryman._model.records import RoutingTable
+from ferryman._migrate.machine import Assignment, Migration, Phase, replay
+from ferryman._migrate.plan_events import Arrived, EpochBegan, EpochEnded, Event, Failed, GivenUp, Prepared
+from ferryman._model.routing import RoutingTable
 
 Rows = tuple[tuple[int, ...], ...]
 
@@ -27,6 +28,8 @@ class World:
     aborts: int
     restarted: bool = False
     lost: frozenset[int] = frozenset()
+    # Worlds that are alike are one, however they came about.
+    events: tuple[Event, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, machine: Migration, crashes: int = 1, aborts: int = 1) -> World:
@@ -43,42 +46,41 @@ class World:
         if machine.over or self.restarted:
             return found
         if not machine.prepared:
-            found["prepared"] = self._with(machine.on_prepared())
+            found["prepared"] = self._told(Prepared(machine.plan))
         for move in machine.to_copy():
             there = self.mains | {(move.target, move.group)}
-            found[f"arrived {move.group}"] = replace(self._with(machine.on_arrived(move.group)), mains=there)
-            found[f"failed {move.group}"] = self._with(machine.on_failed(move.group, "a peer is gone"))
+            found[f"arrived {move.group}"] = replace(self._told(Arrived(frozenset({move.group}))), mains=there)
+            found[f"failed {move.group}"] = self._told(Failed(frozenset({move.group}), "a peer is gone"))
         if machine.running is None and not machine.stopped and self.epoch < last_epoch:
-            found["begin"] = self._with(machine.on_begin())
+            found["begin"] = self._told(EpochBegan())
         if machine.running is not None:
             found["commit"] = self._committed(machine.running)
-            found["epoch failed"] = self._with(machine.on_ended(committed=False))
+            found["epoch failed"] = self._told(EpochEnded(committed=False))
         if self.aborts:
-            found["abort"] = replace(self._with(machine.on_abort("asked")), aborts=self.aborts - 1)
+            found["abort"] = replace(self._told(GivenUp("asked")), aborts=self.aborts - 1)
         if self.crashes:
             for host in range(max(machine.plan.before.instances, machine.plan.after.instances)):
                 found[f"host {host} dies"] = self._without(host)
             found["driver dies"] = replace(self, restarted=True, crashes=self.crashes - 1)
         return found
 
-    def _with(self, machine: Migration) -> World:
-        return replace(self, machine=machine)
+    def _told(self, event: Event) -> World:
+        return replace(self, machine=self.machine.after(event), events=(*self.events, event))
 
-    def _committed(self, layout: Layout) -> World:
+    def _committed(self, running: Assignment) -> World:
         epoch = self.epoch + 1
         processed, held = list(self.processed), list(self.held)
         for group in range(len(processed)):
-            if group in layout.held:
+            if group in running.held:
                 held[group] = (*held[group], epoch)
             else:
                 processed[group] = (*processed[group], *held[group], epoch)
                 held[group] = ()
         # A task whose main is not there rebuilds it from the checkpoint: after an epoch every owner has its mains,
         # but for those of groups that only had rows held.
-        there = {(owner, group) for group, owner in enumerate(layout.table.owner) if group not in layout.held}
+        there = {(owner, group) for group, owner in enumerate(running.table.owner) if group not in running.held}
         return replace(
-            self,
-            machine=self.machine.on_ended(committed=True),
+            self._told(EpochEnded(committed=True)),
             epoch=epoch,
             processed=tuple(processed),
             held=tuple(held),
@@ -89,7 +91,7 @@ class World:
         """Take away what a host has; the machine is not told, as nobody is who holds a copy and waits for an epoch."""
         return replace(
             self,
-            mains=frozenset(one for one in self.mains if one[0] != host),
+            mains=frozenset(main for main in self.mains if main[0] != host),
             lost=self.lost | {host},
             crashes=self.crashes - 1,
         )
@@ -115,9 +117,9 @@ class World:
             there = ((move.target, move.group) in self.mains for move in plan.steps[machine.step])
             gone = (move.target in self.lost for move in plan.steps[machine.step])
             assert all(one or other for one, other in zip(there, gone, strict=True))
-        if machine.layout().held:
+        if machine.assignment().held:
             assert plan.strategy.waits == "moving"
-            assert machine.layout().held <= {move.group for move in plan.moves}
+            assert machine.assignment().held <= {move.group for move in plan.moves}
 
     def settled(self) -> World:
         """Let everything go well from here on, and give the end: every plan must come to one."""
@@ -127,18 +129,20 @@ class World:
                 break
             machine = world.machine
             if not machine.prepared:
-                world = world._with(machine.on_prepared())
+                world = world._told(Prepared(machine.plan))
             elif machine.to_copy():
                 move = machine.to_copy()[0]
                 there = world.mains | {(move.target, move.group)}
-                world = replace(world._with(machine.on_arrived(move.group)), mains=there)
+                world = replace(world._told(Arrived(frozenset({move.group}))), mains=there)
             elif machine.running is not None:
                 world = world._committed(machine.running)
             else:
                 assert not machine.stopped, "an epoch that never comes"
-                world = world._with(machine.on_begin())
+                world = world._told(EpochBegan())
             world.check()
         assert world.machine.over or world.restarted, f"no end: {world.machine.phase}"
+        plan = world.machine.plan
+        assert replay(Migration.of(plan), world.events) == world.machine, "the events do not tell how it came about"
         return world.after()
 
     def after(self) -> World:
@@ -146,8 +150,8 @@ class World:
         machine = self.machine
         if machine.running is not None and not self.restarted:
             return self._committed(machine.running).after()
-        quiet = replace(self, machine=replace(machine, running=Layout(machine.table)), restarted=True)
-        return quiet._committed(Layout(machine.table))
+        quiet = replace(self, machine=replace(machine, running=Assignment(machine.table)), restarted=True)
+        return quiet._committed(Assignment(machine.table))
 
 
 def table(instances: int, *owner: int) -> RoutingTable:

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ferryman import Operator, Value
-from ferryman._log.disk import use_disk
-from ferryman._testing.forgetful import ForgetfulDisk
-from ferryman._testing.power import power_cut
+from ferryman._os.disk import use_disk
+from ferryman._testing.power_cut import power_cut
+from ferryman._testing.unsynced_disk import UnsyncedDisk
 from ferryman.testing import Crash, Harness
 
 # Few of each, so that they meet.
@@ -78,7 +78,7 @@ def machine_of(kind: Kind, store: str | None) -> type[RuleBasedStateMachine]:
             self.models = {0: copy.deepcopy(self.model)}
 
         def open(self, instances: int, now_ms: int) -> None:
-            self.disk = ForgetfulDisk(self.place / "disk", self.place / "journal")
+            self.disk = UnsyncedDisk(self.place / "disk", self.place / "journal")
             use_disk(self.disk)
             self.harness = Harness(
                 kind.build,

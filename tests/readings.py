@@ -6,7 +6,6 @@ For tests that put something wrong in its way, set it right, and let the same jo
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections import defaultdict
@@ -16,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from appearing import appear
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman import Ferry, Job, Operator, Value, sinks
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import directory
-from ferryman._log.fold import rebuild
-from ferryman._spark.sinks import MemorySink
-from ferryman._spark.stream import Stream
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
+from ferryman._log.fold.fold import rebuild
+from ferryman._spark.api.stream import Stream
+from ferryman._spark.sinks.sinks import MemorySink
 from ferryman.errors import FerrymanError
 
 # The workers do not have the tests' folder on their path.
@@ -51,16 +51,17 @@ class Trail(Operator):
 
 def epoch_rows(epoch: int) -> list[dict[str, Any]]:
     """Make the rows of an epoch, counted from 1: ids 0 to 7, 8 to 15, ... of three keys."""
-    return [{"key": f"s-{one % 3}", "id": one, "value": one / 2} for one in range((epoch - 1) * ROWS, epoch * ROWS)]
+    return [
+        {"key": f"s-{number % 3}", "id": number, "value": number / 2}
+        for number in range((epoch - 1) * ROWS, epoch * ROWS)
+    ]
 
 
 def put(folder: Path, epoch: int, rows: Iterable[dict[str, Any]]) -> None:
     """Put the file of an epoch where the stream finds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{epoch:04d}.json"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = "".join(json.dumps(row) + "\n" for row in rows)
     # Spark takes files in the order of their times, which may be equal for files made at once.
-    os.utime(path, (1_700_000_000 + epoch, 1_700_000_000 + epoch))
+    appear(folder / f"{epoch:04d}.json", 1_700_000_000 + epoch, lambda draft: draft.write_text(text))
 
 
 def expected(rows: Iterable[dict[str, Any]]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
 
-from ferryman._spark import java
+from ferryman._os import java
 
 DRIVE = Path(__file__).parent / "faults" / "drive.py"
 

@@ -10,13 +10,16 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from ferryman._log.cards import card_of
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import Directory, LocalDirectory
-from ferryman._log.fold import rebuild
-from ferryman._log.snapshot import write_snapshot
+from ferryman._log.files.cards import card_of
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import Directory, LocalDirectory
+from ferryman._log.fold.fold import rebuild
+from ferryman._log.fold.snapshot import write_snapshot
+from ferryman._model.card import JobCard
+from ferryman._model.delta import DeltaRef
 from ferryman._model.errors import FerrymanError
-from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._model.manifest import Manifest, OperatorRecord
+from ferryman._model.routing import RoutingTable
 from ferryman._model.watermarks import Watermarks
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import HASH, delta_schema
@@ -74,7 +77,9 @@ class WrittenLog:
         for key, value in changes.items():
             shares.setdefault(self.routing.owner[hash_of(key) % self.groups], {})[key] = value
         write = self.checkpoint.write_delta
-        return tuple(write(self.epoch + 1, operator, one, delta_of(shares[one])) for one in sorted(shares))
+        return tuple(
+            write(self.epoch + 1, operator, instance, delta_of(shares[instance])) for instance in sorted(shares)
+        )
 
     def commit(self, changes: Mapping[str, Changes] | None = None) -> Manifest:
         """Commit the next epoch with these changes of each operator."""
@@ -92,9 +97,17 @@ class WrittenLog:
                     state[name][key] = (value, f"{key}={value}")
         self.epoch += 1
         manifest = Manifest(
-            self.epoch, self.epoch - 1, not changes, 1_700_000_000_000 + self.epoch, self.routing, records, tables, {},
-            Watermarks(), ({"offset": self.epoch},) if changes else (),
-        )  # fmt: skip
+            epoch=self.epoch,
+            batch=self.epoch - 1,
+            silent=not changes,
+            time_ms=1_700_000_000_000 + self.epoch,
+            routing=self.routing,
+            operators=records,
+            tables=tables,
+            sinks={},
+            watermarks=Watermarks(),
+            offsets=({"offset": self.epoch},) if changes else (),
+        )
         self.checkpoint.commit(manifest)
         self.states[self.epoch] = state
         return manifest

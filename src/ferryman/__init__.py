@@ -6,19 +6,30 @@ The public modules only re-export. Below them, each package rests only on those 
 """
 
 from ferryman import aggregates, errors, sinks, sources
-from ferryman._operator.declare import ArrowOperator, Batch, Operator
-from ferryman._operator.sides import side
-from ferryman._operator.states import Aggregating, Counter, Deque, Graph, List, Map, PerInstance, Queue, Reducing, Set
-from ferryman._operator.synopses import BloomFilter, CountMin, DecayedRate, HyperLogLog, Reservoir, TDigest
-from ferryman._operator.value import Value
-from ferryman._operator.windows import SessionWindow, SlidingWindow, Span, TumblingWindow
+from ferryman._engine.progress import EpochProgress
+from ferryman._operator.declare.operator import ArrowOperator, Batch, Operator
+from ferryman._operator.declare.side_outputs import side
+from ferryman._operator.types.collections import (
+    Aggregating,
+    Counter,
+    Deque,
+    Graph,
+    List,
+    Map,
+    PerInstance,
+    Queue,
+    Reducing,
+    Set,
+)
+from ferryman._operator.types.synopses import BloomFilter, CountMin, DecayedRate, HyperLogLog, Reservoir, TDigest
+from ferryman._operator.types.value import Value
+from ferryman._operator.types.windows import SessionWindow, SlidingWindow, Span, TumblingWindow
 from ferryman._routing.sites import Site
-from ferryman._spark.ferry import Ferry
-from ferryman._spark.job import Job
-from ferryman._spark.keyed import KeyedStream
-from ferryman._spark.progress import EpochProgress
-from ferryman._spark.session import session
-from ferryman._spark.stream import Output, Stream
+from ferryman._spark.api.ferry import Ferry
+from ferryman._spark.api.job import Job
+from ferryman._spark.api.keyed import KeyedStream
+from ferryman._spark.api.stream import Output, Stream
+from ferryman._spark.session.session import session
 from ferryman.aggregates import approx_distinct, avg, count, first, last, stddev, variance
 
 __version__ = "0.1.0"

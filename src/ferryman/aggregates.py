@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ferryman._state.aggregates.declare import (
+from ferryman._state.aggregates.declared_aggregates import (
     Aggregate,
     approx_distinct,
     avg,

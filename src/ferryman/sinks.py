@@ -5,6 +5,6 @@
 []
 """
 
-from ferryman._spark.sinks import Sink, SinkStart, console, foreach, memory, none, parquet, read_parquet
+from ferryman._spark.sinks.sinks import Sink, SinkStart, console, foreach, memory, none, parquet, read_parquet
 
 __all__ = ["Sink", "SinkStart", "console", "foreach", "memory", "none", "parquet", "read_parquet"]

@@ -4,6 +4,6 @@
 a batch, which is what an independent check of a stream's results needs.
 """
 
-from ferryman._spark.generator import generated, generator
+from ferryman._spark.sources.generator import generated, generator
 
 __all__ = ["generated", "generator"]

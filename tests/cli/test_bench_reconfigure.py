@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ferryman._cli import app
 from ferryman._cli.bench import _load
-from ferryman._spark.cluster import available
+from ferryman._spark.session.local_cluster import available
 
 RATE, EPOCH_S = 100, 0.5
 
@@ -76,7 +76,7 @@ def test_of_several_rounds_the_median_counts_and_one_that_is_wrong_shows(latency
 def test_what_never_came_to_an_end_is_not_left_out_of_the_median(latency):
     rounds = [change_of(latency, rows_of(latency, 30), ended) for ended in (14.0, 24.5, 24.6)]
 
-    assert [one.figures()["stabilise_ms"] for one in rounds] == [0.0, None, None]
+    assert [change.figures()["stabilise_ms"] for change in rounds] == [0.0, None, None]
     assert latency.typical(rounds)["stabilise_ms"] is None
 
 
@@ -153,8 +153,8 @@ def test_the_command_measures_a_change(tmp_path: Path) -> None:
     assert push["moved_bytes"] > 32 / 2 * 2000 / 2, "state has travelled"
     with chart.with_suffix(".csv").open() as file:
         windows = list(csv.DictReader(file))
-    assert {one["strategy"] for one in windows} == {"push"}
-    assert min(float(one["second"]) for one in windows) < 0 < max(float(one["second"]) for one in windows)
+    assert {window["strategy"] for window in windows} == {"push"}
+    assert min(float(window["second"]) for window in windows) < 0 < max(float(window["second"]) for window in windows)
     assert chart.stat().st_size > 1000
     page = _load("evaluation").page({"strategies": raw})
     assert "| push |" in page

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ferryman._cli import app
 from ferryman._cli.bench import _load
-from ferryman._operator.states import State
+from ferryman._operator.types.collections import State
 
 TINY = ["--keys", "200", "--rows", "200", "--epochs", "1", "--larger", "0.02", "--touches", "2"]
 
@@ -64,7 +64,10 @@ def test_the_command_measures_types_and_state_larger_than_memory(tmp_path: Path)
 
 
 def test_only_stores_that_can_hold_a_type_are_measured(bench: ModuleType) -> None:
-    held = {name: [one for one in bench.BACKENDS if bench.can_hold(kind, one)] for name, kind in bench.TYPES.items()}
+    held = {
+        name: [backend for backend in bench.BACKENDS if bench.can_hold(kind, backend)]
+        for name, kind in bench.TYPES.items()
+    }
 
     assert held["value"] == held["aggregating"] == ["columnar", "lmdb", "rocksdb"]
     assert held["bytes"] == held["hyperloglog"] == ["lmdb", "rocksdb"]
@@ -83,8 +86,8 @@ def test_what_is_made_of_parts_is_measured_too(bench: ModuleType, tmp_path: Path
 def test_every_type_is_measured_that_is_in_a_store(bench: ModuleType) -> None:
     import ferryman
 
-    states = {one for one in vars(ferryman).values() if isinstance(one, type) and issubclass(one, State)}
-    assert {type(one) for kind in bench.TYPES.values() for one in kind.operator.states().values()} == states
+    states = {state for state in vars(ferryman).values() if isinstance(state, type) and issubclass(state, State)}
+    assert {type(state) for kind in bench.TYPES.values() for state in kind.operator.states().values()} == states
 
 
 @pytest.mark.parametrize(("kind", "backend"), [("value", "columnar"), ("tumbling", "default")])

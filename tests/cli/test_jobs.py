@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 
 from ferryman import Ferry, Operator, Value, sinks, sources
 from ferryman._cli import app
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
 from ferryman._model.errors import PeerFailed
 from ferryman._serve import registry
-from ferryman._serve.control import ask
+from ferryman._serve.endpoint import ask
 
 
 class Count(Operator):
@@ -40,6 +42,7 @@ def job(spark, tmp_path, place):
     frame = sources.generator(spark, rows_per_epoch=50, keys=20, key_prefix="s-")
     stream = Ferry(spark, str(tmp_path / "c"), groups=16).stream(frame).key_by("key").process(Count)
     job = stream.write(sinks.none()).start("counting", instances=2)
+    job.log = Checkpoint(directory(str(tmp_path / "c")))
     job.wait_for(lambda: job.epoch >= 2, timeout=60)
     yield job
     if job.active:
@@ -66,24 +69,24 @@ def test_a_job_is_listed_looked_at_and_changed(job, place):
     assert "2 -> 4 instances" in run("rescale", "4")
     assert job.instances == 4
     assert "done" in run("move", "0,1", "--to", "3", "--job", "counting", "--strategy", "push")
-    assert job._runner.latest.routing.owner[:2] == (3, 3)
+    assert job.log.latest().routing.owner[:2] == (3, 3)
     assert "no key is pinned" in run("pins")
     assert "no key is hot" in run("hot-keys")
-    to = str((job._runner.latest.routing.owner[job.group_of("s-1")] + 1) % 4)
+    to = str((job.log.latest().routing.owner[job.group_of("s-1")] + 1) % 4)
     assert "0 key groups and 1 single keys move" in run("plan", "--key", "s-1", "--to", to)
     assert "keys 's-1'" in run("move", "--key", "s-1", "--to", to)
     assert run("pins") == f"s-1: instance {to}\n"
     assert json.loads(run("hot-keys", "--json")) == []
     assert "done" in run("unpin")
-    kinds = [one["kind"] for one in json.loads(run("history", "--json"))]
+    kinds = [change["kind"] for change in json.loads(run("history", "--json"))]
     assert kinds == ["rescale", "move", "move", "unpin"]
     assert "no change is under way" in run("abort")
 
 
 def test_whoever_asks_for_what_is_so_already_is_told_and_nothing_has_failed(job):
-    assert "nothing moves" in run("move", "0", "--to", str(job._runner.latest.routing.owner[0]))
+    assert "nothing moves" in run("move", "0", "--to", str(job.log.latest().routing.owner[0]))
     assert job.move(range(16), to=0).wait(60)
-    (here,) = {one["host"] for one in json.loads(run("sites", "--json"))}
+    (here,) = {instance["host"] for instance in json.loads(run("sites", "--json"))}
     assert f"instance 0: {here}; 16 key groups" in run("sites")
     assert "of the state now" in run("plan", "--by", "bytes")
     assert "done" in run("rebalance", "--by", "bytes")
@@ -111,7 +114,7 @@ def test_only_its_user_can_reach_a_job(job, place):
     (one,) = registry.running()
     assert one.location.startswith("grpc+tcp://127.0.0.1:")
 
-    with pytest.raises(PeerFailed, match="only serves the job"):
+    with pytest.raises(PeerFailed, match="did not bring this job's token"):
         ask(registry.Running(one.job, one.checkpoint, one.pid, one.location, "guessed"), "status")
     with pytest.raises(PeerFailed, match="knows no"):
         ask(one, "format_disk")
@@ -131,7 +134,7 @@ def test_what_a_killed_driver_left_is_removed(place):
     registry.announce(registry.Running("dead", "c", gone.pid, "grpc+tcp://127.0.0.1:1", "t" * 32))
     registry.announce(registry.Running("alive", "c", os.getpid(), "grpc+tcp://127.0.0.1:1", "u" * 32))
 
-    assert [one.job for one in registry.running()] == ["alive"]
+    assert [running.job for running in registry.running()] == ["alive"]
     assert len(list(place.glob("*.json"))) == 1
 
 

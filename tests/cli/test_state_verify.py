@@ -19,12 +19,14 @@ from written_log import hash_of, local_log
 
 import ferryman
 from ferryman._cli import app
-from ferryman._cli.tables import ranges, size
-from ferryman._log.cards import card_of
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import LocalDirectory
-from ferryman._log.snapshot import write_snapshot
-from ferryman._model.records import FORMAT, JobCard, Manifest, OperatorRecord, RoutingTable
+from ferryman._cli.printed_tables import ranges, size
+from ferryman._log.files.cards import card_of
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import LocalDirectory
+from ferryman._log.fold.snapshot import write_snapshot
+from ferryman._model.card import FORMAT, JobCard
+from ferryman._model.manifest import Manifest, OperatorRecord
+from ferryman._model.routing import RoutingTable
 from ferryman._state.keys import KeySchema
 from ferryman._state.store.contract import delta_schema
 
@@ -106,10 +108,20 @@ def test_state_writes_what_json_has_no_type_for(tmp_path: Path) -> None:
     checkpoint.create(JobCard("0", "odd", 4, {"Odd": card_of("Odd", key, state)}))
     columns = [[1], [False], [b"\x00\xff"], [0], [None], [[("a", 1)]]]
     schema = delta_schema(key, state)
-    arrays = [pa.array(one, each.type) for one, each in zip(columns, schema, strict=True)]
+    arrays = [pa.array(column, each.type) for column, each in zip(columns, schema, strict=True)]
     ref = checkpoint.write_delta(1, "Odd", 0, pa.Table.from_arrays(arrays, schema=schema))
     record = OperatorRecord(1, 1, 1)
-    checkpoint.commit(Manifest(1, 0, False, 0, RoutingTable.even(1, 4, 1), {"Odd": record}, {"Odd": (ref,)}))
+    checkpoint.commit(
+        Manifest(
+            epoch=1,
+            batch=0,
+            silent=False,
+            time_ms=0,
+            routing=RoutingTable.even(1, 4, 1),
+            operators={"Odd": record},
+            tables={"Odd": (ref,)},
+        )
+    )
 
     raw = json.loads(run("state", tmp_path, "--operator", "Odd", "--json").stdout)
 

@@ -52,7 +52,7 @@ def stopping_at(ids: set[int], files: Path) -> type[fleet.Trail]:
 def hosts_of(job) -> int:
     """Count the hosts that the instances were on in the newest epoch."""
     newest = job.progress()[-1:]
-    return len({host for one in newest for operator in one.operators.values() for host in operator["hosts"]})
+    return len({host for epoch in newest for operator in epoch.operators.values() for host in operator["hosts"]})
 
 
 def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf="{}") -> None:
@@ -73,7 +73,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             # In real use Ferryman is installed where the executors run, and then they can have its daemon.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "spark.python.daemon.module": "ferryman._spark.daemon",
+            "spark.python.daemon.module": "ferryman._spark.session.warm_workers",
             # A busy machine takes longer than our 50 ms to find a free slot, and tests tell where tasks should be.
             "spark.locality.wait": "3s",
             **json.loads(conf),
@@ -93,7 +93,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
         parts=json.loads((Path(files) / "parts.json").read_text()),
         **{
             **({"retain": 100, "groups": 8} if wanted else {}),
-            **({"sites": [ferryman.Site(*one) for one in json.loads(sites.read_text())]} if sites.exists() else {}),
+            **({"sites": [ferryman.Site(*site) for site in json.loads(sites.read_text())]} if sites.exists() else {}),
             **(json.loads(options.read_text()) if options.exists() else {}),
         },
     )
@@ -102,8 +102,8 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
 
         def tell() -> bool:
             nonlocal told
-            for one in job.progress()[told:]:
-                lines.write(json.dumps(dataclasses.asdict(one)) + "\n")
+            for progress in job.progress()[told:]:
+                lines.write(json.dumps(dataclasses.asdict(progress)) + "\n")
                 told += 1
             if job.replicated is not None:
                 (Path(files) / "replicated.new").write_text(str(job.replicated))
@@ -111,7 +111,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             due = [epoch for epoch in sorted(wanted) if epoch <= job.epoch]
             # Where a test is about travel, not before there is somewhere to go: Spark may place instances on one host.
             apart = not (Path(files) / "apart").exists() or hosts_of(job) > 1
-            if job.active and due and apart and all(one.over for one in job.history()):
+            if job.active and due and apart and all(change.over for change in job.history()):
                 what, strategy = wanted.pop(due[0])
                 if isinstance(what, int):
                     job.rescale(what, strategy=strategy)
@@ -123,10 +123,10 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
                 else:
                     # A key, to the first instance on another host.
                     placed = job.progress()[-1].operators["Trail"]["hosts"]
-                    owner = job._runner.changes.table.owner[job.group_of(what)]
-                    to = next(one for one, host in enumerate(placed) if host != placed[owner])
+                    owner = job._runner.coordinator.table.owner[job.group_of(what)]
+                    to = next(instance for instance, host in enumerate(placed) if host != placed[owner])
                     job.move(keys=what, to=to, strategy=strategy)
-            if changes.exists() and not wanted and all(one.over for one in job.history()):
+            if changes.exists() and not wanted and all(change.over for change in job.history()):
                 # Nobody is interested in what comes after.
                 return bool(job.epoch >= (job.history()[-1].switched_epoch or 0) + 2 and not job._runner.latest.held)
             return not job.active
@@ -137,7 +137,7 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
         job.wait()
         tell()
     if changes.exists():
-        history = [{**one.facts(), "arrivals": one.arrivals} for one in job.history()]
+        history = [{**change.facts(), "arrivals": change.arrivals} for change in job.history()]
         (Path(files) / "history.json").write_text(json.dumps(history))
     spark.stop()
 

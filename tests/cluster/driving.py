@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import fleet
-from standalone import until
+from until import until
 
-from ferryman._testing.processes import end_with_parent
+from ferryman._os.processes import end_with_parent
 
 DRIVE = Path(__file__).with_name("drive.py")
 
@@ -112,6 +112,6 @@ class Run:
 
 def hosts(epoch: dict[str, Any]) -> list[str]:
     """Give the host of every instance in an epoch; all operators' instances of one number share it."""
-    found = {tuple(one["hosts"]) for one in epoch["operators"].values()}
+    found = {tuple(operator["hosts"]) for operator in epoch["operators"].values()}
     assert len(found) == 1, f"epoch {epoch['epoch']}: the operators were placed differently: {found}"
     return list(found.pop())

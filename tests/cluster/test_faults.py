@@ -23,16 +23,16 @@ CASES = [
 
 def test_whatever_is_struck_the_plan_ends_and_nothing_is_wrong_or_left(tmp_path):
     faults, report = _load("faults"), _load("report")
-    todo = [faults.Case(*one) for one in CASES]
+    todo = [faults.Case(*case) for case in CASES]
     with standalone(tmp_path / "cluster") as cluster:
         said = faults.campaign(cluster, tmp_path, todo, report.Progress())
         left = faults.left_on(cluster)
 
-    ended = [one for one in said if "ended" in one]
-    assert [one["case"] for one in ended] == [one.name for one in todo]
-    assert {one["ended"] for one in ended} <= set(faults.ENDS), ended
-    assert [one for one in ended if not one["right"] or one["leaks"]] == []
-    assert [one for one in said if one.get("left")] == []
+    ended = [line for line in said if "ended" in line]
+    assert [line["case"] for line in ended] == [case.name for case in todo]
+    assert {line["ended"] for line in ended} <= set(faults.ENDS), ended
+    assert [line for line in ended if not line["right"] or line["leaks"]] == []
+    assert [line for line in said if line.get("left")] == []
     assert left == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from driving import Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_results_and_state_are_right_on_a_local_cluster(spark, tmp_path):
@@ -16,5 +16,5 @@ def test_results_and_state_are_right_on_a_local_cluster(spark, tmp_path):
 
     run.check(spark)
     epochs = driver.epochs()
-    assert [one["epoch"] for one in epochs] == [1, 2, 3, 4]
-    assert all(len(one["hosts"]) == 2 for epoch in epochs for one in epoch["operators"].values())
+    assert [epoch["epoch"] for epoch in epochs] == [1, 2, 3, 4]
+    assert all(len(operator["hosts"]) == 2 for epoch in epochs for operator in epoch["operators"].values())

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from driving import Run, hosts
-from standalone import HOSTS, available, standalone, until
+from standalone import HOSTS, available, standalone
+from until import until
 
-from ferryman._spark.cluster import MASTER, join
-from ferryman._testing.processes import below, kill, processes
+from ferryman._os.processes import below, kill, processes
+from ferryman._spark.session.local_cluster import MASTER, join
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not available(3), reason="this machine has too few loopback addresses"),
 ]
@@ -52,7 +54,7 @@ def test_a_host_goes_by_announcement_and_another_joins_and_nobody_can_tell_from_
             driver.finish()
 
         run.check(spark)
-        epochs = {one["epoch"]: one for one in driver.epochs()}
+        epochs = {epoch["epoch"]: epoch for epoch in driver.epochs()}
         (stays,) = (host for host in HOSTS if host != gone.host)
         assert set(hosts(epochs[1])) == set(HOSTS)
         # The epoch in which it was announced may have begun there; later ones have no choice.
@@ -67,7 +69,7 @@ def master_log(place: Path) -> str:
 STARTS = """
 import sys, time
 from pathlib import Path
-from ferryman._spark.cluster import standalone
+from ferryman._spark.session.local_cluster import standalone
 with standalone(Path(sys.argv[1]), hosts=1, cores=1, memory="512m") as cluster:
     print(cluster.workers[0].pid, flush=True)
     time.sleep(600)
@@ -82,7 +84,7 @@ def test_a_cluster_ends_with_the_process_that_started_it_however_that_ends(tmp_p
     assert starter.stdout is not None
     try:
         worker = int(starter.stdout.readline())
-        family = [one.id for one in below(starter.pid)]
+        family = [process.id for process in below(starter.pid)]
         assert worker in family
     finally:
         kill(starter.pid)

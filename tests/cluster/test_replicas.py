@@ -8,10 +8,11 @@ import pytest
 from driving import Run, hosts
 from standalone import available, standalone
 
-from ferryman._testing.processes import kill
+from ferryman._os.processes import kill
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(not available(), reason="this machine has only one loopback address"),
 ]
@@ -47,12 +48,12 @@ def test_a_plan_finds_at_a_standby_what_it_would_have_to_copy(spark, tmp_path, c
     history = json.loads((tmp_path / "history.json").read_text())
     (change,) = history
     assert change["phase"] == "done"
-    epochs = {one["epoch"]: one for one in driver.epochs()}
+    epochs = {epoch["epoch"]: epoch for epoch in driver.epochs()}
     before, after = epochs[stopped], epochs[change["switched_epoch"]]
     assert len(set(hosts(before))) == 2
     assert len(hosts(after)) == 1
     assert change["moved_bytes"] == 0, "it was there already"
-    assert {one["rebuilt"] for one in after["operators"].values()} == {0}, "the new owner did not find it"
+    assert {operator["rebuilt"] for operator in after["operators"].values()} == {0}, "the new owner did not find it"
 
 
 def test_a_host_that_is_lost_leaves_a_standby_that_need_not_rebuild(spark, tmp_path, cluster):
@@ -73,6 +74,6 @@ def test_a_host_that_is_lost_leaves_a_standby_that_need_not_rebuild(spark, tmp_p
         driver.finish()
 
     run.check(spark)
-    epoch = next(one for one in driver.epochs() if one["epoch"] == STOPPED // PER_EPOCH + 1)
+    epoch = next(line for line in driver.epochs() if line["epoch"] == STOPPED // PER_EPOCH + 1)
     assert epoch["operators"]["Trail"]["hosts"][at["instance"]] != at["host"], "its instance was not on the standby"
-    assert {one["rebuilt"] for one in epoch["operators"].values()} == {0}
+    assert {operator["rebuilt"] for operator in epoch["operators"].values()} == {0}

@@ -8,11 +8,12 @@ import pytest
 from driving import Run, hosts
 from standalone import HOSTS, available, standalone
 
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import directory
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not available(), reason="this machine has only one loopback address"),
 ]
@@ -37,13 +38,13 @@ def test_what_is_sent_to_a_host_or_a_site_is_worked_on_there(spark, tmp_path):
 
     run.check(spark)
     history = json.loads((tmp_path / "history.json").read_text())
-    assert [one["phase"] for one in history] == ["done"] * 4, history
+    assert [change["phase"] for change in history] == ["done"] * 4, history
     refused = (tmp_path / "refused").read_text()
     assert "there is no host or site 'mars'" in refused
     assert f"{edge} (instances " in refused
     assert "cloud (instances " in refused
     log = Checkpoint(directory(str(tmp_path / "checkpoint")))
-    placed = {one["epoch"]: hosts(one) for one in driver.epochs()}
+    placed = {epoch["epoch"]: hosts(epoch) for epoch in driver.epochs()}
 
     def at(change: int):
         """Give the routing table, and the host of each instance, of the first epoch after a change."""

@@ -8,10 +8,11 @@ import pytest
 from driving import Run, hosts
 from standalone import HOSTS, Cluster, Worker, available, standalone
 
-from ferryman._testing.processes import kill
+from ferryman._os.processes import kill
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not available(), reason="this machine has only one loopback address"),
 ]
@@ -69,7 +70,7 @@ def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, 
     with run.driver() as driver:
         at = driver.inside(first)
         lost = cluster.worker(at["host"])
-        other = next(one for one in cluster.workers if one is not lost)
+        other = next(candidate for candidate in cluster.workers if candidate is not lost)
         assert [len(worker.homes("Trail")) for worker in cluster.workers] == [1, 1]
         before = registered(lost)
         kill_executor(lost)
@@ -78,12 +79,12 @@ def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, 
         driver.until(lambda: registered(lost) > before, "a new executor")
         run.go_on(second)
         epoch = second // run.per_epoch + 1
-        driver.until(lambda: any(one["epoch"] > epoch for one in driver.epochs()), "another epoch")
+        driver.until(lambda: any(line["epoch"] > epoch for line in driver.epochs()), "another epoch")
         kill_executor(other)
         driver.finish()
 
     run.check(spark)
-    by_epoch = {one["epoch"]: one for one in driver.epochs()}
+    by_epoch = {line["epoch"]: line for line in driver.epochs()}
     # The instance went on from its state, on a host that could only have it from the checkpoint directory.
     assert hosts(by_epoch[1])[at["instance"]] == lost.host
     assert by_epoch[first // run.per_epoch + 1]["operators"]["Trail"]["hosts"][at["instance"]] == other.host
@@ -102,4 +103,4 @@ def test_a_driver_killed_while_its_tasks_run_on_the_cluster_changes_nothing(spar
         driver.finish()
 
     run.check(spark)
-    assert [one["epoch"] for one in driver.epochs()] == [1, 2, 3, 4, 5]
+    assert [line["epoch"] for line in driver.epochs()] == [1, 2, 3, 4, 5]

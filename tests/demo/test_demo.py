@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from until import until
 
-from ferryman._testing.processes import below, processes
+from ferryman._os.processes import below, processes
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -37,12 +37,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_operator_equals_the_batch(run: dict[str, Any]) -> None:
     assert run["equal"]
-    assert [one["operator"] for one in run["operators"]] == ["RunningAverage", "rooms", "Alarms"]
-    for one in run["operators"]:
-        assert one["equal"]
-        assert one["rows_in"] == one["expected_rows_in"] == 7200
-        assert one["total"] == one["expected_total"] > 0
-        assert one["wrong_rows"] == one["wrong_state"] == 0
+    assert [operator["operator"] for operator in run["operators"]] == ["RunningAverage", "rooms", "Alarms"]
+    for operator in run["operators"]:
+        assert operator["equal"]
+        assert operator["rows_in"] == operator["expected_rows_in"] == 7200
+        assert operator["total"] == operator["expected_total"] > 0
+        assert operator["wrong_rows"] == operator["wrong_state"] == 0
     assert run["operators"][0]["rows_out"] == 7200
     assert run["state"]["keys"] == 50 + 40 + 50
 
@@ -75,17 +75,17 @@ def test_it_draws_a_chart(run: dict[str, Any]) -> None:
 
 
 def test_nothing_of_it_runs_on(run: dict[str, Any]) -> None:
-    ids = {id for one in run["kills"] for id in one["process_ids"]}
+    ids = {id for kill in run["kills"] for id in kill["process_ids"]}
 
-    assert not [one for one in processes().values() if one.id in ids and "ferryman" in one.command]
-    assert not [one for one in below(os.getpid()) if "ferryman._demo" in one.command]
+    assert not [process for process in processes().values() if process.id in ids and "ferryman" in process.command]
+    assert not [process for process in below(os.getpid()) if "ferryman._demo" in process.command]
 
 
 def test_a_result_that_was_altered_is_found_out(run: dict[str, Any], tmp_path: Path) -> None:
     out = tmp_path / "altered"
     shutil.copytree(run["out"], out)
     # A file of a committed epoch is gone; a whole epoch is no longer listed; and one sink is left as it was.
-    gone = max((out / "rows" / "RunningAverage").glob("*.parquet"), key=lambda one: one.stat().st_size)
+    gone = max((out / "rows" / "RunningAverage").glob("*.parquet"), key=lambda file: file.stat().st_size)
     gone.unlink()
     unlisted = sorted((out / "rows" / "Alarms" / "_ferryman").glob("*.json"))[1]
     unlisted.unlink()
@@ -95,7 +95,7 @@ def test_a_result_that_was_altered_is_found_out(run: dict[str, Any], tmp_path: P
 
     assert done.returncode == 1
     assert "NOT EQUAL" in done.stdout
-    equal = {one["operator"]: one["equal"] for one in json.loads(report.read_text())["operators"]}
+    equal = {operator["operator"]: operator["equal"] for operator in json.loads(report.read_text())["operators"]}
     assert equal == {"RunningAverage": False, "rooms": True, "Alarms": False}
 
 
@@ -104,16 +104,15 @@ def test_interrupting_it_ends_everything_it_started(tmp_path: Path) -> None:
         [*COMMAND, "--out", str(tmp_path / "out")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 120
         # Interrupted with the JVM and its first Python processes up: the worst moment to leave anything behind.
-        while len(family := below(demo.pid)) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        family = until(lambda: found if len(found := below(demo.pid)) >= 3 else [], "it does not come up")
         demo.send_signal(signal.SIGINT)
 
         assert demo.wait(timeout=60) == 130
         left = processes()
-        assert [one for one in family if one.id in left and left[one.id].started == one.started] == []
+        assert [
+            process for process in family if process.id in left and left[process.id].started == process.started
+        ] == []
     finally:
         demo.kill()
 

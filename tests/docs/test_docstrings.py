@@ -17,11 +17,11 @@ def with_examples() -> list[str]:
     """Name the modules that have any to run."""
     root = Path(ferryman.__path__[0]).parent
     found = []
-    for one in pkgutil.walk_packages(ferryman.__path__, "ferryman."):
-        path = root / Path(*one.name.split("."))
-        text = (path / "__init__.py" if one.ispkg else path.with_suffix(".py")).read_text()
+    for module in pkgutil.walk_packages(ferryman.__path__, "ferryman."):
+        path = root / Path(*module.name.split("."))
+        text = (path / "__init__.py" if module.ispkg else path.with_suffix(".py")).read_text()
         if any(">>>" in line and "+SKIP" not in line for line in text.splitlines()):
-            found.append(one.name)
+            found.append(module.name)
     return found
 
 

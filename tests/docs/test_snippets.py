@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# The programs of the format page need a checkpoint to read; tests/log/test_format_page.py runs them on one.
+# The programs of the format page need a checkpoint to read; tests/log/files/test_format_page.py runs them on one.
 PAGES = [
     ROOT / "README.md",
     *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem != "checkpoint-format"),

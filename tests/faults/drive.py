@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fleet
 
 import ferryman
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
 from ferryman.errors import InvalidPlan
 
 # Compiling well takes these short-lived JVMs longer than they live.
@@ -30,12 +32,14 @@ def main(checkpoint: str, out: str, rows: str, per_epoch: str, instances: str, m
         # To and fro, as long as rows come: whenever it is killed, a key is on its way or pinned.
         key = os.environ["FLEET_PIN"]
         job.wait_for(lambda: job.epoch >= 1)
-        home = job._runner.changes.table.owner[job.group_of(key)]
+        committed = Checkpoint(directory(checkpoint)).latest()
+        assert committed is not None, "there was an epoch"
+        home = committed.routing.owner[job.group_of(key)]
         while job.active:
             pinned = key in {pin.key for pin in job.pins()}
             with contextlib.suppress(InvalidPlan):
                 change = job.move(keys=key, to=home if pinned else 1 - home)
-                job.wait_for(lambda one=change: one.over)
+                job.wait_for(lambda change=change: change.over)
     job.wait()
     print(f"done at epoch {job.epoch}", flush=True)
     spark.stop()

@@ -88,7 +88,11 @@ print("right")
 
 
 @pytest.mark.parametrize(
-    "code", [pytest.param(SCRIPT, id="killed"), pytest.param(KEPT, id="failed after its rows were kept")]
+    "code",
+    [
+        pytest.param(SCRIPT, id="killed"),
+        pytest.param(KEPT, id="failed after its rows were kept", marks=pytest.mark.slow),
+    ],
 )
 def test_killed_workers_and_retried_tasks_change_nothing(code, tmp_path):
     script = tmp_path / "fragile.py"

@@ -7,17 +7,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from migration_world import World, table
 
-from ferryman._migrate.machine import Migration, Phase, Plan
-from ferryman._migrate.strategies import STRATEGIES, Strategy, matching, steps_of, strategy
+from ferryman._migrate.machine import Migration, Phase, replay
+from ferryman._migrate.plan import Plan
+from ferryman._migrate.plan_events import Arrived, EpochBegan, EpochEnded, Event, Failed, GivenUp, Instruction, Prepared
+from ferryman._migrate.planning import Move
+from ferryman._migrate.strategies import STRATEGIES, Strategy, matching, strategy
 from ferryman._model.errors import InvalidPlan
-from ferryman._model.records import RoutingTable
-from ferryman._routing.planning import Move, moves
+from ferryman._model.routing import RoutingTable
 
 EVERY = pytest.mark.parametrize("how", STRATEGIES.values(), ids=list(STRATEGIES))
 
 
-def plan(before: RoutingTable, after: RoutingTable, how: Strategy) -> Plan:
-    return Plan(before, after, how, steps_of(moves(before, after), how))
+COMMITTED, FAILED = EpochEnded(committed=True), EpochEnded(committed=False)
+
+
+def told(before: RoutingTable, after: RoutingTable, how: str, *events: Event) -> Migration:
+    """Give the machine of a plan that is prepared and told of events."""
+    plan = Plan.of(before, after, strategy(how))
+    return replay(Migration.of(plan), [Prepared(plan), *events])
 
 
 @EVERY
@@ -25,7 +32,7 @@ def plan(before: RoutingTable, after: RoutingTable, how: Strategy) -> Plan:
 def test_all_interleavings_with_a_crash_and_an_abort(how: Strategy, after: RoutingTable) -> None:
     before = table(2, 0, 1) if after.instances == 1 else table(3, 0, 1)
     seen: set[World] = set()
-    todo = [World.of(Migration.of(plan(before, after, how)))]
+    todo = [World.of(Migration.of(Plan.of(before, after, how)))]
     ends: set[Phase] = set()
     while todo:
         world = todo.pop()
@@ -52,7 +59,7 @@ def test_random_interleavings_of_larger_worlds(how: Strategy, data: st.DataObjec
     after = table(b, *data.draw(st.lists(st.integers(0, b - 1), min_size=groups, max_size=groups)))
     if before.owner == after.owner and a == b:
         return
-    world = World.of(Migration.of(plan(before, after, how)), crashes=3, aborts=1)
+    world = World.of(Migration.of(Plan.of(before, after, how)), crashes=3, aborts=1)
     while choices := world.next(last_epoch=40):
         usual = [name for name in choices if not name.startswith(("failed", "abort", "host", "driver", "epoch"))]
         names = sorted(choices) if data.draw(st.integers(0, 9)) == 0 or not usual else sorted(usual)
@@ -66,7 +73,7 @@ def test_random_interleavings_of_larger_worlds(how: Strategy, data: st.DataObjec
 @EVERY
 def test_with_no_trouble_every_strategy_ends_done(how: Strategy) -> None:
     before, after = RoutingTable.even(4, 12, 2), RoutingTable.even(4, 12, 4)
-    end = World.of(Migration.of(plan(before, after, how))).settled()
+    end = World.of(Migration.of(Plan.of(before, after, how))).settled()
 
     assert end.machine.table.owner == after.owner
     assert end.machine.table.version > 4
@@ -75,7 +82,7 @@ def test_with_no_trouble_every_strategy_ends_done(how: Strategy) -> None:
 @EVERY
 def test_instances_come_and_go_where_no_group_moves(how: Strategy) -> None:
     before, after = table(2, 0, 0), table(1, 0, 0)
-    end = World.of(Migration.of(plan(before, after, how))).settled()
+    end = World.of(Migration.of(Plan.of(before, after, how))).settled()
 
     assert end.machine.phase is Phase.DONE
     assert end.machine.table.instances == 1
@@ -83,55 +90,62 @@ def test_instances_come_and_go_where_no_group_moves(how: Strategy) -> None:
 
 def test_live_never_holds_a_row_and_never_stops() -> None:
     before, after = table(2, 0, 0, 1), table(2, 1, 0, 1)
-    machine = Migration.of(plan(before, after, strategy("live"))).on_prepared()
+    machine = told(before, after, "live")
 
     assert machine.to_copy() == (Move(0, 0, 1),)
-    assert machine.layout().held == frozenset()
-    assert machine.layout().table == before
-    machine = machine.on_arrived(0)
-    assert machine.layout().table.owner == after.owner
-    machine = machine.on_begin().on_ended(committed=True)
+    assert machine.assignment().held == frozenset()
+    assert machine.assignment().table == before
+    machine = machine.after(Arrived(frozenset({0})))
+    assert machine.assignment().table.owner == after.owner
+    machine = replay(machine, [EpochBegan(), COMMITTED])
     assert machine.phase is Phase.DONE
     assert machine.to_release() == (Move(0, 0, 1),)
 
 
 def test_push_switches_at_once_and_holds_what_has_not_come() -> None:
-    before, after = table(2, 0, 0), table(2, 1, 1)
-    machine = Migration.of(plan(before, after, strategy("push"))).on_prepared().on_begin()
+    machine = told(table(2, 0, 0), table(2, 1, 1), "push", EpochBegan())
 
     assert machine.running is not None
     assert machine.running.table.owner == (1, 1)
     assert machine.running.held == {0, 1}
-    machine = machine.on_ended(committed=True).on_arrived(1)
-    assert machine.layout().held == {0}
-    assert machine.on_abort("too late").phase is Phase.RELEASE
-    assert machine.on_arrived(0).phase is Phase.DONE
+    machine = replay(machine, [COMMITTED, Arrived(frozenset({1}))])
+    assert machine.assignment().held == {0}
+    assert machine.after(GivenUp("too late")).phase is Phase.RELEASE
+    assert machine.after(Arrived(frozenset({0}))).phase is Phase.DONE
 
 
 def test_what_cannot_be_copied_is_not_tried_again_before_it_is_known_whether_it_has_switched() -> None:
-    before, after = table(2, 0, 0), table(2, 1, 1)
-    machine = Migration.of(plan(before, after, strategy("push"))).on_prepared().on_begin()
+    machine = told(table(2, 0, 0), table(2, 1, 1), "push", EpochBegan())
     assert [move.group for move in machine.to_copy()] == [0, 1]
 
-    failed = machine.on_failed(0, "the target is gone")
+    failed = machine.after(Failed(frozenset({0}), "the target is gone"))
     assert not failed.over
     assert failed.to_copy() == ()
-    assert failed.on_ended(committed=False).phase is Phase.ABORTED
-    switched = failed.on_ended(committed=True)
+    assert failed.after(FAILED).phase is Phase.ABORTED
+    switched = failed.after(COMMITTED)
     assert [move.group for move in switched.to_copy()] == [0, 1]
-    assert switched.on_failed(0, "gone").on_failed(1, "gone").phase is Phase.DONE
+    assert replay(switched, [Failed(frozenset({0}), "gone"), Failed(frozenset({1}), "gone")]).phase is Phase.DONE
 
 
 def test_an_abort_while_the_switch_is_under_way_is_decided_by_the_commit() -> None:
-    before, after = table(2, 0), table(2, 1)
-    switching = Migration.of(plan(before, after, strategy("live"))).on_prepared().on_arrived(0).on_begin()
+    before = table(2, 0)
+    asked = told(before, table(2, 1), "live", Arrived(frozenset({0})), EpochBegan(), GivenUp("asked"))
 
-    asked = switching.on_abort("asked")
     assert not asked.over
-    assert asked.on_ended(committed=True).phase is Phase.DONE
-    assert asked.on_ended(committed=True).reason == "", "it was too late for that"
-    assert asked.on_ended(committed=False).phase is Phase.ABORTED
-    assert asked.on_ended(committed=False).table == before
+    assert asked.after(COMMITTED).phase is Phase.DONE
+    assert asked.after(COMMITTED).reason == "", "it was too late for that"
+    assert asked.after(FAILED).phase is Phase.ABORTED
+    assert asked.after(FAILED).table == before
+
+
+def test_an_epoch_is_asked_for_when_the_next_is_another_and_all_is_let_go_of_once() -> None:
+    machine = told(table(2, 0, 0), table(2, 1, 1), "live")
+    wanted = []
+    for event in (Arrived(frozenset({0})), Arrived(frozenset({1})), EpochBegan(), COMMITTED, GivenUp("too late")):
+        machine, instructions = machine.handle(event)
+        wanted.append(instructions)
+
+    assert wanted == [(), (Instruction.EPOCH,), (), (Instruction.EPOCH, Instruction.RELEASE), ()]
 
 
 def test_a_strategy_that_does_not_exist_is_refused() -> None:

@@ -24,36 +24,36 @@ CARGO = st.lists(
         work_s=st.integers(0, 20).map(float),
     ),
     max_size=6,
-    unique_by=lambda one: one.group,
+    unique_by=lambda item: item.group,
 )
 
 
 def makespan(cargo: list[Cargo]) -> float:
     copied = done = 0.0
-    for one in cargo:
-        copied += one.copy_s
-        done = max(done, copied) + one.work_s
+    for item in cargo:
+        copied += item.copy_s
+        done = max(done, copied) + item.work_s
     return done
 
 
 def waiting(cargo: list[Cargo]) -> float:
     copied = total = 0.0
-    for one in cargo:
-        copied += one.bytes
-        total += copied * one.backlog
+    for item in cargo:
+        copied += item.bytes
+        total += copied * item.backlog
     return total
 
 
 @settings(deadline=None, max_examples=60)
 @given(CARGO)
 def test_johnson_ends_soonest(cargo: list[Cargo]) -> None:
-    assert makespan(johnson(cargo)) == min(makespan(list(one)) for one in permutations(cargo))
+    assert makespan(johnson(cargo)) == min(makespan(list(order)) for order in permutations(cargo))
 
 
 @settings(deadline=None, max_examples=60)
 @given(CARGO)
 def test_backlog_over_size_lets_rows_wait_least(cargo: list[Cargo]) -> None:
-    assert waiting(by_backlog(cargo)) == min(waiting(list(one)) for one in permutations(cargo))
+    assert waiting(by_backlog(cargo)) == min(waiting(list(order)) for order in permutations(cargo))
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -61,15 +61,15 @@ def test_backlog_over_size_lets_rows_wait_least(cargo: list[Cargo]) -> None:
 def test_every_order_keeps_everything_and_does_not_depend_on_how_it_is_given(name: str, cargo: list[Cargo]) -> None:
     ordered = ORDERS[name](cargo)
 
-    assert sorted(one.group for one in ordered) == sorted(one.group for one in cargo)
+    assert sorted(item.group for item in ordered) == sorted(item.group for item in cargo)
     assert ORDERS[name](reversed(cargo)) == ordered
 
 
 def test_what_was_asked_for_comes_first() -> None:
-    some = [Cargo(0), Cargo(1, demanded=2.0, arrived=9.0), Cargo(2, demanded=1.0, arrived=10.0)]
+    some = [Cargo(group=0), Cargo(group=1, demanded=2.0, arrived=9.0), Cargo(group=2, demanded=1.0, arrived=10.0)]
 
-    assert [one.group for one in demand(some)] == [2, 1, 0]
-    assert [one.group for one in by_arrival(some)] == [1, 2, 0]
+    assert [item.group for item in demand(some)] == [2, 1, 0]
+    assert [item.group for item in by_arrival(some)] == [1, 2, 0]
 
 
 @pytest.mark.parametrize("name", ["pull", "push:fast", "push:", ":size"])

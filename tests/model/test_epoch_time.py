@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferryman._model.clock import CLOCK_SLACK_MS, EpochTime, epoch_time
+from ferryman._model.epoch_time import CLOCK_SLACK_MS, EpochTime, epoch_time
 
 YEAR = 365 * 86_400_000
 NOW = 1_700_000_000_000

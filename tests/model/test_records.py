@@ -10,18 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ferryman._model.records import (
-    FORMAT,
-    DeltaRef,
-    JobCard,
-    Manifest,
-    OperatorRecord,
-    RoutingTable,
-    Snapshot,
-    SnapshotFile,
-    TableCard,
-)
-from ferryman._model.shape import MOST_TIME_MS
+from ferryman._model.card import FORMAT, JobCard, TableCard
+from ferryman._model.delta import DeltaRef
+from ferryman._model.json_values import MOST_TIME_MS
+from ferryman._model.manifest import Manifest, OperatorRecord
+from ferryman._model.routing import RoutingTable
+from ferryman._model.snapshot import Snapshot, SnapshotFile
 from ferryman._model.watermarks import Watermarks
 
 COUNTS = st.integers(0, 2**63 - 1)
@@ -49,18 +43,21 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
+SINKS = st.just({}) | st.fixed_dictionaries(
+    {"told": st.booleans(), "path": st.text(), "written": st.dictionaries(st.text(), JSON, max_size=3)}
+)
 MANIFESTS = st.builds(
     Manifest,
-    COUNTS,
-    st.integers(-1, 2**63 - 1),
-    st.booleans(),
-    st.integers(0, MOST_TIME_MS),
-    TABLES,
-    st.dictionaries(NAMES, RECORDS, max_size=3),
-    st.dictionaries(NAMES, st.lists(REFS, max_size=3).map(tuple), max_size=3),
-    st.dictionaries(st.text(), JSON, max_size=2),
-    WATERMARKS,
-    st.lists(JSON, max_size=2).map(tuple),
+    epoch=COUNTS,
+    batch=st.integers(-1, 2**63 - 1),
+    silent=st.booleans(),
+    time_ms=st.integers(0, MOST_TIME_MS),
+    routing=TABLES,
+    operators=st.dictionaries(NAMES, RECORDS, max_size=3),
+    tables=st.dictionaries(NAMES, st.lists(REFS, max_size=3).map(tuple), max_size=3),
+    sinks=st.dictionaries(st.text(), SINKS, max_size=2),
+    watermarks=WATERMARKS,
+    offsets=st.lists(JSON, max_size=2).map(tuple),
 )
 
 
@@ -95,8 +92,13 @@ def test_an_even_table_is_written_as_one_run_per_instance() -> None:
 
 
 def test_a_card_and_a_snapshot_survive_json() -> None:
-    card = JobCard("id", "job", 16, {"A": TableCard("A", (("k", "string"),), (("n", "int64"), ("s", "string")), "x")})
-    file = SnapshotFile("snapshots/x.parquet", 0, 7, 10, 100, "abc")
+    card = JobCard(
+        "id",
+        "job",
+        16,
+        {"A": TableCard(operator="A", key=(("k", "string"),), state=(("n", "int64"), ("s", "string")), schema="x")},
+    )
+    file = SnapshotFile(file="snapshots/x.parquet", first=0, last=7, rows=10, bytes=100, checksum="abc")
     snapshot = Snapshot(4, {"A": (file, dataclasses.replace(file, first=8, last=9, bytes=11, decoded=40)), "B": ()})
 
     assert JobCard.parse(json.loads(json.dumps(asdict(card)))) == card

@@ -12,11 +12,11 @@ from processor.beside import Beside
 from random_history import KEYS, SMALL, Kind, run_histories
 
 from ferryman import Ferry, Operator, Value, sinks
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import LocalDirectory
-from ferryman._log.fold import rebuild
-from ferryman._log.snapshot import write_snapshot
-from ferryman._log.verify import verify
+from ferryman._log.check.verify import verify
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import LocalDirectory
+from ferryman._log.fold.fold import rebuild
+from ferryman._log.fold.snapshot import write_snapshot
 from ferryman.errors import InvalidConfiguration, NullKey, OperatorFailed
 from ferryman.testing import Crash, Harness
 

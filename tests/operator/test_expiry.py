@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from random_history import PerKey, kind_of, run_histories
 
 from ferryman import BloomFilter, Counter, Deque, HyperLogLog, List, Map, Operator, Queue, Reducing, Set, Value
-from ferryman.errors import StateMisused
+from ferryman.errors import InvalidConfiguration, StateMisused
 from ferryman.testing import Harness
 
 TTL = 1000
@@ -17,7 +18,7 @@ Kept = list[tuple[int, Any]]
 
 
 def alive(kept: Kept, now_ms: int) -> Kept:
-    return [one for one in kept if one[0] > now_ms]
+    return [item for item in kept if item[0] > now_ms]
 
 
 def nothing(_: Any) -> None:
@@ -25,11 +26,11 @@ def nothing(_: Any) -> None:
 
 
 def without(kept: Kept, x: int) -> Kept:
-    return [one for one in kept if one[1][0] != x]
+    return [item for item in kept if item[1][0] != x]
 
 
 def at(kept: Kept, x: int) -> Any:
-    return next((one[1][1] for one in kept if one[1][0] == x), None)
+    return next((item[1][1] for item in kept if item[1][0] == x), None)
 
 
 # For each type: the state, what can be done to it as (what Ferryman does, what is kept after it), how to look at it,
@@ -53,7 +54,7 @@ FADING: dict[str, Any] = {
             "clear": (lambda o, x: o.kept.clear(), lambda m, x, until: []),
         },
         lambda o: (list(o.kept), len(o.kept), bool(o.kept)),
-        lambda m: ([one for _, one in m], len(m), bool(m)),
+        lambda m: ([value for _, value in m], len(m), bool(m)),
     ),
     "Deque": (
         Deque(int, 3, ttl=TTL),
@@ -66,7 +67,7 @@ FADING: dict[str, Any] = {
             "popleft": (lambda o, x: nothing(o.kept.popleft() if o.kept else None), lambda m, x, until: m[1:]),
         },
         lambda o: (list(o.kept), len(o.kept), bool(o.kept)),
-        lambda m: ([one for _, one in m], len(m), bool(m)),
+        lambda m: ([value for _, value in m], len(m), bool(m)),
     ),
     "Map": (
         Map(int, int, ttl=TTL),
@@ -79,7 +80,7 @@ FADING: dict[str, Any] = {
             "clear": (lambda o, x: o.kept.clear(), lambda m, x, until: []),
         },
         lambda o: (sorted(o.kept.items()), len(o.kept), bool(o.kept), 3 in o.kept),
-        lambda m: (sorted(one for _, one in m), len(m), bool(m), at(m, 3) is not None),
+        lambda m: (sorted(entry for _, entry in m), len(m), bool(m), at(m, 3) is not None),
     ),
     "Set": (
         Set(int, ttl=TTL),
@@ -88,7 +89,7 @@ FADING: dict[str, Any] = {
             "discard": (lambda o, x: o.kept.discard(x), lambda m, x, until: without(m, x)),
         },
         lambda o: (sorted(o.kept), len(o.kept)),
-        lambda m: (sorted(one[0] for _, one in m), len(m)),
+        lambda m: (sorted(member[0] for _, member in m), len(m)),
     ),
     "Counter": (
         Counter(int, ttl=TTL),
@@ -104,28 +105,28 @@ FADING: dict[str, Any] = {
             "forget": (lambda o, x: nothing(o.kept.pop(x, None)), lambda m, x, until: without(m, x)),
         },
         lambda o: (sorted(o.kept.items()), o.kept.total()),
-        lambda m: (sorted(one for _, one in m), sum(n for _, (_, n) in m)),
+        lambda m: (sorted(entry for _, entry in m), sum(n for _, (_, n) in m)),
     ),
     "Queue": (
         Queue(int, str, ttl=TTL),
         {
             "push": (
                 lambda o, x: o.kept.push(x, f"item {x}"),
-                lambda m, x, until: sorted([*m, (until, (x, f"item {x}"))], key=lambda one: one[1][0]),
+                lambda m, x, until: sorted([*m, (until, (x, f"item {x}"))], key=lambda item: item[1][0]),
             ),
             "pop": (lambda o, x: nothing(o.kept.pop() if o.kept else None), lambda m, x, until: m[1:]),
             "until": (
                 lambda o, x: nothing(o.kept.until(x)),
-                lambda m, x, until: [one for one in m if one[1][0] > x],
+                lambda m, x, until: [item for item in m if item[1][0] > x],
             ),
         },
         lambda o: (list(o.kept), len(o.kept), o.kept.peek()),
-        lambda m: ([one for _, one in m], len(m), m[0][1] if m else None),
+        lambda m: ([item for _, item in m], len(m), m[0][1] if m else None),
     ),
     "Reducing": (
         Reducing(int, max, ttl=TTL),
         {
-            "add": (lambda o, x: o.kept.add(x), lambda m, x, until: [(until, max([x, *(one for _, one in m)]))]),
+            "add": (lambda o, x: o.kept.add(x), lambda m, x, until: [(until, max([x, *(value for _, value in m)]))]),
             "clear": (lambda o, x: o.kept.clear(), lambda m, x, until: []),
         },
         lambda o: o.kept.result,
@@ -135,17 +136,17 @@ FADING: dict[str, Any] = {
     "BloomFilter": (
         BloomFilter(1000, ttl=TTL),
         {
-            "add": (lambda o, x: o.kept.add(x), lambda m, x, until: [*((until, one) for _, one in m), (until, x)]),
+            "add": (lambda o, x: o.kept.add(x), lambda m, x, until: [*((until, value) for _, value in m), (until, x)]),
             "clear": (lambda o, x: o.kept.clear(), lambda m, x, until: []),
         },
         lambda o: [x for x in range(6) if x in o.kept],
-        lambda m: sorted({one for _, one in m}),
+        lambda m: sorted({value for _, value in m}),
     ),
     "HyperLogLog": (
         HyperLogLog(ttl=TTL),
-        {"add": (lambda o, x: o.kept.add(x), lambda m, x, until: [*((until, one) for _, one in m), (until, x)])},
+        {"add": (lambda o, x: o.kept.add(x), lambda m, x, until: [*((until, value) for _, value in m), (until, x)])},
         lambda o: round(o.kept.estimate()),
-        lambda m: len({one for _, one in m}),
+        lambda m: len({value for _, value in m}),
     ),
 }
 
@@ -218,6 +219,24 @@ def test_what_is_not_written_again_expires(kind: str) -> None:
         harness.tick(5000)
         tables = harness.checkpoint.job_card().tables
         assert {name: harness.state(name) for name in tables} == {name: [] for name in tables}
+
+
+@pytest.mark.parametrize("kind", [lambda ttl: List(float, ttl=ttl), lambda ttl: Value(int, 0, ttl=ttl)])
+@pytest.mark.parametrize(
+    ("ttl", "hint"),
+    [
+        ("3 days", r"ttl='3 days': give milliseconds above 0 \(259200000\), or leave it out"),
+        (datetime.timedelta(minutes=1), r"give milliseconds above 0 \(60000\)"),
+        ("a while", "give milliseconds above 0, or"),
+        ([1000], "give milliseconds above 0, or"),
+        (True, "give milliseconds above 0, or"),
+        (0.5, "give milliseconds above 0, or"),
+        (0, "give milliseconds above 0, or"),
+    ],
+)
+def test_a_ttl_that_is_no_number_of_milliseconds_is_refused_with_what_to_write(kind, ttl, hint) -> None:
+    with pytest.raises(InvalidConfiguration, match=hint):
+        kind(ttl)
 
 
 def test_a_value_with_a_ttl_lives_on_when_it_is_set_to_what_it_is() -> None:

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ferryman import List, Map, Operator, Value
-from ferryman._log.examine import Columns, examine_delta
-from ferryman._log.verify import verify
+from ferryman._log.check.examine import TableFiles, examine_delta
+from ferryman._log.check.verify import verify
 from ferryman.errors import InvalidPlan
 from ferryman.testing import Crash, Harness
 
@@ -72,7 +72,7 @@ def test_no_one_can_tell_that_keys_were_pinned(store: str | None, hosts: int, st
     with harness(instances=3, store=store, hosts=hosts) as pinned, harness(store=store) as plain:
         # Always something pinned: two keys of one group on two instances that are not its owner.
         first, second = [key for key in KEYS if owner_and_group(pinned, key) == owner_and_group(pinned, "k0")][:2]
-        others = [one for one in range(3) if one != owner_and_group(pinned, first)[0]]
+        others = [instance for instance in range(3) if instance != owner_and_group(pinned, first)[0]]
         pinned.pin(first, others[0])
         pinned.pin(second, others[1])
         for what, detail in [*steps, ("epoch", list(KEYS)), ("tick", 600)]:
@@ -98,9 +98,9 @@ def test_no_one_can_tell_that_keys_were_pinned(store: str | None, hosts: int, st
 
 
 def hash_of(key: str) -> int:
-    from ferryman._testing.harness import _hashes
+    from ferryman._testing.local_executor import hashes_of
 
-    return int(_hashes([(key,)])[0])
+    return int(hashes_of([(key,)])[0])
 
 
 def owner_and_group(one: Harness, key: str) -> tuple[int, int]:
@@ -123,8 +123,8 @@ def test_a_pinned_key_leaves_its_rows_in_the_deltas_of_its_own_instance_and_a_wr
         # The same delta under a table that does not pin the key is another instance's.
         card = one.checkpoint.job_card().tables["Everything"]
         (ref,) = manifest.tables["Everything"]
-        columns = Columns.of(card, GROUPS)
-        assert examine_delta(one.checkpoint, ref, manifest.routing, columns) is None
-        said = examine_delta(one.checkpoint, ref, replace(manifest.routing, pins=()), columns)
+        files = TableFiles.of("Everything", card, GROUPS)
+        assert examine_delta(one.checkpoint, ref, manifest.routing, files) is None
+        said = examine_delta(one.checkpoint, ref, replace(manifest.routing, pins=()), files)
         assert said is not None
         assert "does not give to instance 1" in said

@@ -121,10 +121,10 @@ def test_a_random_history_answers_as_one_that_was_never_written(name: str) -> No
         "clear": (lambda o, x: o.kept.clear(), lambda m, x, now_ms: m.clear()),
         "ask": (lambda o, x: None, lambda m, x, now_ms: None),
     }
-    does = {what: one for what, (_, one) in operations.items()}
+    does = {what: act for what, (_, act) in operations.items()}
     kind = kind_of(
         state,
-        {what: one for what, (one, _) in operations.items()},
+        {what: act for what, (act, _) in operations.items()},
         lambda operator: ask(operator.kept),
         lambda: PerKey(does, lambda kept, now_ms: ask(fed(state, kept)), list),
     )
@@ -199,7 +199,7 @@ def test_a_synopsis_lives_on_when_it_is_written_though_nothing_in_it_changes() -
     with Harness(lambda s: s.key_by("key").process(Fading), "key string, adds boolean", now_ms=0) as harness:
         found = []
         for adds in (True, True, True, False, False):
-            found += [one for _, one in harness.epoch([("a", adds)])]
+            found += [value for _, value in harness.epoch([("a", adds)])]
             harness.now_ms += 600
         # Asking is not writing: after the last add it is gone in time.
         assert found == [False, True, True, True, False]

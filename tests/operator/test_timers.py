@@ -72,7 +72,7 @@ class Timers:
                 self.called.pop(key, None)
             told.append((key, f"{what} {self.called.get(key, 0)}"))
         until = self.watermark_ms if self.event_time else harness.now_ms
-        for ms, key in sorted(one for one in self.times if until is not None and one[0] <= until):
+        for ms, key in sorted(due for due in self.times if until is not None and due[0] <= until):
             self.times.discard((ms, key))
             self.called[key] = self.called.get(key, 0) + 1
             told.append((key, f"due at {ms}, {self.called[key]}"))

@@ -100,7 +100,7 @@ class Windows:
         for key, ms, value in done:
             if self.event_time and until is not None and ms <= until:
                 continue
-            spans = [one for one in self.spans(ms) if until is None or one[1] > until]
+            spans = [span for span in self.spans(ms) if until is None or span[1] > until]
             for start, end in spans:
                 self.add(key, start, end, value)
             if not spans:
@@ -116,9 +116,9 @@ class Windows:
 
     def add(self, key: str, start: int, end: int, value: int) -> None:
         if isinstance(self.window, SessionWindow):
-            touched = [one for one in self.open if one[0] == key and one[1] <= end and start <= one[2]]
-            start, end = min([start, *(one[1] for one in touched)]), max([end, *(one[2] for one in touched)])
-            value += sum(self.open.pop(one) for one in touched)
+            touched = [span for span in self.open if span[0] == key and span[1] <= end and start <= span[2]]
+            start, end = min([start, *(span[1] for span in touched)]), max([end, *(span[2] for span in touched)])
+            value += sum(self.open.pop(span) for span in touched)
         self.open[key, start, end] = self.open.get((key, start, end), 0) + value
 
     def check(self, harness: Harness) -> None:

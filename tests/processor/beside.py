@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from appearing import appear
 from processor.calls import FERRYMAN, SPARK, Calls, WatchedStream
 from pyspark.sql import DataFrame, SparkSession
 
 from ferryman import Ferry, sinks
-from ferryman._spark.schema import declared_struct, to_arrow
+from ferryman._spark.plan.schema import declared_struct, to_arrow
 
 Rows = list[tuple[Any, ...]]
 
@@ -38,16 +39,13 @@ class Beside:
         """Add batches to the input, one file each."""
         arrow = to_arrow(self.schema)
         folder = self.place / "input"
-        folder.mkdir(parents=True, exist_ok=True)
         for batch in batches:
             columns = list(zip(*batch, strict=True)) if batch else [()] * len(arrow)
             table = pa.Table.from_arrays(
-                [pa.array(one, f.type) for one, f in zip(columns, arrow, strict=True)], schema=arrow
+                [pa.array(column, f.type) for column, f in zip(columns, arrow, strict=True)], schema=arrow
             )
             path = folder / f"{self._written:04d}.parquet"
-            pq.write_table(table, path)
-            # The file source goes by time, in seconds.
-            os.utime(path, (1_000_000_000 + self._written * 10,) * 2)
+            appear(path, 1_000_000_000 + self._written * 10, partial(pq.write_table, table))
             self._written += 1
 
     def stream(self) -> DataFrame:

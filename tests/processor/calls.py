@@ -84,7 +84,9 @@ def _watched_processor(processor: StatefulProcessor, calls: Calls) -> StatefulPr
         def method(self: Any, *args: Any, **named: Any) -> Any:
             calls.note(f"StatefulProcessor.{name}")
             given = inspect.signature(getattr(own, name)).bind(self, *args, **named).arguments.values()
-            wrapped = [Watched(one, labels[n], calls) if n in labels else one for n, one in enumerate(given)]
+            wrapped = [
+                Watched(argument, labels[n], calls) if n in labels else argument for n, argument in enumerate(given)
+            ]
             return getattr(own, name)(*wrapped)
 
         return method
@@ -128,12 +130,12 @@ class WatchedStream:
     def _watching(self, name: str, found: Any) -> Any:
         def call(*args: Any, **named: Any) -> WatchedStream:
             declared = inspect.signature(getattr(GroupedData, name))
-            more = {one: named.pop(one) for one in list(named) if one not in declared.parameters}
+            more = {argument: named.pop(argument) for argument in list(named) if argument not in declared.parameters}
             given = declared.bind(None, *args, **named).arguments
             given.pop("self")
-            for one, value in given.items():
+            for argument, value in given.items():
                 if value is not None:
-                    self._calls.note(f"groupBy().{name}.{one}", by_driver=True)
+                    self._calls.note(f"groupBy().{name}.{argument}", by_driver=True)
             if name == "applyInPandasWithState":
                 given["func"] = _watched_function(given["func"], self._calls)
             else:

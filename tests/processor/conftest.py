@@ -15,7 +15,7 @@ def what_the_page_says_was_really_called(request: pytest.FixtureRequest) -> Iter
     """Compare what the user's code called, on each engine, with what the page says that the test shows."""
     RUNS.clear()
     yield
-    called = {engine: {one for run in RUNS for one in run.calls[engine].all()} for engine in (SPARK, FERRYMAN)}
+    called = {engine: {call for run in RUNS for call in run.calls[engine].all()} for engine in (SPARK, FERRYMAN)}
     for method, status in claims(request.node.name):
         for engine in (SPARK, FERRYMAN) if status == BESIDE else (FERRYMAN,):
             assert method in called[engine], (

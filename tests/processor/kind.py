@@ -150,7 +150,7 @@ def differences(ours: Batches, theirs: Batches) -> str:
     """Say which rows of which batch only one of them has."""
     lines = []
     for number in range(max(len(ours), len(theirs))):
-        mine, other = (one[number] if number < len(one) else [] for one in (ours, theirs))
+        mine, other = (batches[number] if number < len(batches) else [] for batches in (ours, theirs))
         lines += [f"batch {number}, only Ferryman: {row}" for row in mine if row not in other]
         lines += [f"batch {number}, only Spark:    {row}" for row in other if row not in mine]
     return "\n".join(lines) or f"rows more often than the other: {ours} {theirs}"

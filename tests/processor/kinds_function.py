@@ -62,7 +62,7 @@ def misusing(key: Any, frames: Any, state: Any) -> Iterator[Any]:
 def timed(key: Any, frames: Any, state: Any) -> Iterator[Any]:
     """Time out 30 seconds after the beginning."""
     if state.hasTimedOut:
-        columns = [list(one.columns) for one in frames]
+        columns = [list(frame.columns) for frame in frames]
         what = f"{shown(key)} timed out, {len(frames)} {columns} {state.get}"
         state.remove()
     else:
@@ -99,7 +99,7 @@ KINDS = [
         KEYS,
         [[SOME_KEY, (None,) * 10], [SOME_KEY, (*SOME_KEY[:5], math.nan, *SOME_KEY[6:])], [(None,) * 10]],
         handed,
-        key=tuple(one.split()[0] for one in KEYS.split(", ")),
+        key=tuple(column.split()[0] for column in KEYS.split(", ")),
         **GIVEN,
     ),
     Kind("a function's state", "k string", SOME_ROWS, every_state, state=STATE, **GIVEN),

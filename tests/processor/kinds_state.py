@@ -56,7 +56,7 @@ class Distinct(Telling):
             if times is None:
                 yield self.say(key, "new", row.n, self.seen.containsKey((row.n,)))
             self.seen.updateValue((row.n,), ((times[0] if times else 0) + 1,))
-        yield self.say(key, len(list(self.seen.keys())), sum(one for (one,) in self.seen.values()))
+        yield self.say(key, len(list(self.seen.keys())), sum(count for (count,) in self.seen.values()))
 
 
 class TopTwo(Telling):
@@ -64,8 +64,8 @@ class TopTwo(Telling):
         self.top = handle.getListState("top", "n long")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        best = sorted([*(one for (one,) in self.top.get()), *(row.n for row in rows)], reverse=True)[:2]
-        self.top.put([(one,) for one in best])
+        best = sorted([*(number for (number,) in self.top.get()), *(row.n for row in rows)], reverse=True)[:2]
+        self.top.put([(number,) for number in best])
         yield self.say(key, list(self.top.get()), self.top.exists())
 
 
@@ -148,7 +148,7 @@ class ByRoomAndDay(Telling):
             seen[str(row.n)] = seen.get(str(row.n), 0) + 1
             self.by.updateValue(entry, (Row(n=row.n, tags=[str(row.n), None]), seen))
             yield self.say(key, shown(before), shown(self.by.getValue(entry)))
-        yield self.say(key, sorted(shown(one) for one in self.by.iterator()))
+        yield self.say(key, sorted(shown(item) for item in self.by.iterator()))
 
 
 class EveryType(Telling):
@@ -169,8 +169,8 @@ class EveryType(Telling):
 
     def found(self, entry: Any) -> Iterator[str]:
         yield shown(self.value.get())
-        yield from (shown(one) for one in self.list.get())
-        yield from (shown(one) for one in self.map.iterator())
+        yield from (shown(value) for value in self.list.get())
+        yield from (shown(item) for item in self.map.iterator())
         yield f"{shown(self.map.getValue(entry))} {self.map.containsKey(entry)}"
 
 
@@ -203,7 +203,7 @@ class Lazily(Telling):
         for n in numbers:
             self.list.appendValue((n,))
             self.map.updateValue((n,), (n,))
-        yield self.say("written after they were made", *(list(one) for one in made))
+        yield self.say("written after they were made", *(list(iterator) for iterator in made))
         values, entries = self.list.get(), self.map.iterator()
         first = next(values), next(entries)
         self.list.appendValue((99,))
@@ -359,8 +359,8 @@ class Brought(Telling):
 
     def found(self, row: Row) -> Iterator[str]:
         yield shown(self.value.get())
-        yield from (shown(one) for one in self.list.get())
-        yield from sorted(shown(one) for one in self.map.iterator())
+        yield from (shown(value) for value in self.list.get())
+        yield from sorted(shown(item) for item in self.map.iterator())
         yield f"{shown(self.map.getValue((row.t.date(), row.e / 3)))} {self.map.containsKey((row.t, row.e / 3))}"
 
 
@@ -392,7 +392,7 @@ class Toggles(Telling):
                     self.on.updateValue((name,), (False,))
             else:
                 self.on.updateValue((row.name,), (not (self.on.getValue((row.name,)) or (False,))[0],))
-        yield self.say(key, sorted(shown(one) for one in self.on.iterator()))
+        yield self.say(key, sorted(shown(item) for item in self.on.iterator()))
 
 
 DAY = datetime.date(2024, 2, 28)

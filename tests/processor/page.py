@@ -17,7 +17,7 @@ def lines() -> list[tuple[str, str, str]]:
     """List the table: "class.method", status, and the test that shows it."""
     between = PAGE.read_text().split("<!-- methods: begin -->\n")[1].split("<!-- methods: end -->")[0]
     matched = [_LINE.fullmatch(line) for line in between.splitlines()[2:]]
-    return [(f"{one[1]}.{one[2]}", one[3], one[4]) for one in matched if one is not None]
+    return [(f"{match[1]}.{match[2]}", match[3], match[4]) for match in matched if match is not None]
 
 
 def claims(test: str) -> list[tuple[str, str]]:

@@ -37,7 +37,7 @@ def test_the_line_that_raised_is_named(spark: Any, tmp_path: Path) -> None:
     assert f'File "{__file__}"' in said
     assert "in deeper" in said
     # What lies between is not the user's.
-    assert "_spark/processor/run.py" not in said
+    assert "_spark/processor/processor_runner.py" not in said
 
 
 def test_frames_of_types_that_are_not_given_here_are_refused_at_the_call(spark: Any, tmp_path: Path) -> None:

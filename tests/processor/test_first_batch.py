@@ -42,7 +42,7 @@ def at(seconds: float) -> datetime.datetime:
     "batches",
     [
         pytest.param([[("a", at(60))], [("a", at(90)), ("b", at(91))], [("c", at(200))]], id="a timer at 0"),
-        pytest.param([[("a", None)], [("b", at(60))], [("b", at(90))]], id="no time at first"),
+        pytest.param([[("a", None)], [("b", at(60))], [("b", at(90))]], id="no time at first", marks=pytest.mark.slow),
         pytest.param(
             [[("a", at(-100)), ("z", at(0))], [("b", at(-90))], [("c", at(30))], [("d", at(1)), ("e", at(60))]],
             id="before 1970",

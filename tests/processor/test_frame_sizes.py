@@ -23,7 +23,7 @@ class Sizes(StatefulProcessor):
         import pandas as pd
 
         told = [str((len(frame), frame["v"].tolist(), frame.index.tolist())) for frame in rows]
-        told += [f"first {one[0]}" for one in self.first.get()]
+        told += [f"first {value[0]}" for value in self.first.get()]
         yield pd.DataFrame({"k": key[0], "told": told})
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
@@ -36,7 +36,7 @@ class Sizes(StatefulProcessor):
 @pytest.fixture
 def beside(spark: Any, tmp_path: Path) -> Iterator[Beside]:
     made = Beside(spark, tmp_path, "k string, v long")
-    made.give([("a", one) for one in range(7)] + [("b", 1), ("c", 2), ("c", 3), ("c", 4)], [("a", 9)])
+    made.give([("a", number) for number in range(7)] + [("b", 1), ("c", 2), ("c", 3), ("c", 4)], [("a", 9)])
     before = {name: spark.conf.get(name) for name in (ROWS, BYTES)}
     yield made
     for name, value in before.items():
@@ -47,7 +47,7 @@ def sizes(df: Any, **more: Any) -> Any:
     return df.groupBy("k").transformWithStateInPandas(Sizes(), "k string, told string", "Update", "None", **more)
 
 
-@pytest.mark.parametrize("rows", [3, 7, 0])
+@pytest.mark.parametrize("rows", [3, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (7, 0))])
 def test_no_frame_has_more_rows_than_spark_would_give_it(beside: Beside, rows: int) -> None:
     beside.spark.conf.set(ROWS, rows)
     same(beside.on_ferryman(sizes), beside.on_spark(sizes))
@@ -55,7 +55,7 @@ def test_no_frame_has_more_rows_than_spark_would_give_it(beside: Beside, rows: i
 
 def test_the_initial_state_comes_in_such_frames_too(beside: Beside) -> None:
     beside.spark.conf.set(ROWS, 3)
-    initial = beside.spark.createDataFrame([("x", one) for one in range(8)], "k string, n long")
+    initial = beside.spark.createDataFrame([("x", number) for number in range(8)], "k string, n long")
 
     def build(df: Any) -> Any:
         return sizes(df, initialState=initial.groupBy("k"))
@@ -85,6 +85,6 @@ def test_the_limit_in_bytes_is_kept_too(beside: Beside) -> None:
     # Of seven rows of some 30 bytes.
     beside.spark.conf.set(BYTES, "64b")
     told = beside.on_ferryman(sizes)
-    counts = [eval(one)[0] for key, one in told if key == "a"]
+    counts = [eval(text)[0] for key, text in told if key == "a"]
     assert sum(counts) == 8
     assert max(counts) < 7, told

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from ferryman._operator.run import Misfit
-from ferryman._spark.processor.frames import _array
-from ferryman._spark.schema import declared_struct, to_arrow
+from ferryman._operator.run.python_columns import Misfit
+from ferryman._spark.plan.schema import declared_struct, to_arrow
+from ferryman._spark.processor.output_frames import _array
 
 conversion = pytest.importorskip("pyspark.sql.conversion")
 if not hasattr(conversion, "PandasToArrowConversion"):

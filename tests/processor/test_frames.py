@@ -11,13 +11,22 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from ferryman._operator.run import Given
-from ferryman._spark.processor.frames import Frames, _blocks, cut, to_frame
+from ferryman._operator.run.runner import Given
+from ferryman._spark.processor.input_frames import cut, to_frame
+from ferryman._spark.processor.output_frames import Frames, _blocks
 from ferryman.errors import OutputMismatch
 
 SCHEMA = pa.schema([("key", pa.int64()), ("n", pa.int64()), ("total", pa.float64())])
 EMPTY = np.empty(0, np.int64)
-GIVEN = Given("op", 3, SCHEMA.empty_table(), EMPTY, [], np.empty(0, np.bool_), SCHEMA.empty_table())
+GIVEN = Given(
+    operator="op",
+    epoch=3,
+    rows=SCHEMA.empty_table(),
+    index=EMPTY,
+    keys=[],
+    present=np.empty(0, np.bool_),
+    state=SCHEMA.empty_table(),
+)
 
 
 def whose(number: int) -> str:
@@ -48,10 +57,10 @@ def test_a_frame_that_is_used_again_gives_what_it_held_each_time() -> None:
     own_type = frame.astype({"n": "Int64"})
 
     def again() -> Any:
-        for one in (frame, own_type):
+        for used in (frame, own_type):
             for i in range(3):
-                one.loc[0, "n"] = i
-                yield one
+                used.loc[0, "n"] = i
+                yield used
 
     made = Frames(SCHEMA, GIVEN, "UTC", whose)
     made.extend(again())
@@ -124,7 +133,7 @@ def test_times_inside_of_others_are_of_the_sessions_clock_too() -> None:
 def test_an_hour_that_comes_twice_is_the_second_and_what_is_finer_than_spark_is_cut_off() -> None:
     schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
     frames = [
-        pd.DataFrame({"at": [pd.Timestamp(one)]}) for one in ("2024-10-27 02:30", "2024-01-15 12:00:00.123456789")
+        pd.DataFrame({"at": [pd.Timestamp(time)]}) for time in ("2024-10-27 02:30", "2024-01-15 12:00:00.123456789")
     ]
     utc = datetime.timezone.utc
     assert taken(*frames, schema=schema, timezone="Europe/Berlin") == [

@@ -11,8 +11,8 @@ from processor.beside import Beside, same
 from processor.kind import Telling
 from pyspark.sql import Row
 
-from ferryman._spark.schema import declared_struct
-from ferryman._spark.stream import Stream
+from ferryman._spark.api.stream import Stream
+from ferryman._spark.plan.schema import declared_struct
 from ferryman.errors import InvalidConfiguration, MissingKey
 
 

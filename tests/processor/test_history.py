@@ -43,7 +43,7 @@ class Everything(StatefulProcessor):
         elif what == "append":
             self.list.appendValue((x,))
         elif what == "put":
-            self.list.put([(one,) for one in range(1, x + 2)])
+            self.list.put([(number,) for number in range(1, x + 2)])
         elif what == "set":
             self.map.updateValue((x,), (x * 2,))
         elif what == "remove":
@@ -57,9 +57,9 @@ class Everything(StatefulProcessor):
 
     def found(self) -> str:
         value = self.value.get()
-        entries = sorted((key[0], one[0]) for key, one in self.map.iterator())
+        entries = sorted((key[0], kept[0]) for key, kept in self.map.iterator())
         there = (self.value.exists(), self.list.exists(), self.map.exists(), self.map.containsKey((1,)))
-        listed = [one[0] for one in self.list.get()]
+        listed = [item[0] for item in self.list.get()]
         return repr((value and value[0], listed, entries, there, list(self.handle.listTimers())))
 
     def close(self) -> None:
@@ -88,9 +88,9 @@ class Kept:
             elif what == "append":
                 listed.append((until, x))
             elif what == "put":
-                listed[:] = [(until, one) for one in range(1, x + 2)]
+                listed[:] = [(until, number) for number in range(1, x + 2)]
             elif what in ("set", "remove"):
-                entries[:] = [one for one in entries if one[1][0] != x] + [(until, (x, x * 2))] * (what == "set")
+                entries[:] = [entry for entry in entries if entry[1][0] != x] + [(until, (x, x * 2))] * (what == "set")
             elif what == "clear":
                 [value, listed, entries][x % 3].clear()
             elif what == "timer":
@@ -106,12 +106,12 @@ class Kept:
     def alive(self, key: str, now_ms: int) -> list[list[Any]]:
         states = self.keys.setdefault(key, [[], [], []])
         for state in states:
-            state[:] = [one for one in state if one[0] > now_ms]
+            state[:] = [item for item in state if item[0] > now_ms]
         return states
 
     def found(self, key: str, now_ms: int) -> str:
-        value, listed, entries = ([one[1] for one in state] for state in self.alive(key, now_ms))
-        there = (bool(value), bool(listed), bool(entries), any(one[0] == 1 for one in entries))
+        value, listed, entries = ([item[1] for item in state] for state in self.alive(key, now_ms))
+        there = (bool(value), bool(listed), bool(entries), any(entry[0] == 1 for entry in entries))
         return repr((value[0] if value else None, listed, sorted(entries), there, sorted(self.timers.get(key, ()))))
 
     def check(self, harness: Harness) -> None:

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from ferryman._spark.processor.key_frames import key_frames
-from ferryman._spark.processor.keys import input_keys
+from ferryman._spark.processor.input_frames import key_frames
+from ferryman._spark.processor.processor_keys import input_keys
 
 ROWS = pa.table(
     {
@@ -86,7 +86,7 @@ def test_a_null_in_an_array_is_a_matter_of_its_own_key() -> None:
     begins = np.cumsum([0, *counts[:-1]]).tolist()
     for frame, begin, count in zip(frames, begins, counts, strict=True):
         (alone,) = key_frames(rows.slice(begin, count), [count], "UTC", group_state=True)
-        assert [str(one) for one in frame.dtypes] == [str(one) for one in alone.dtypes]
+        assert [str(dtype) for dtype in frame.dtypes] == [str(dtype) for dtype in alone.dtypes]
         assert repr(frame.to_dict("list")) == repr(alone.to_dict("list"))
     assert [str(frame["list"].iloc[0].dtype) for frame in (frames[0], frames[1], frames[4])] == [
         "int64",
@@ -121,6 +121,6 @@ def test_a_functions_key_has_numpys_own_numbers() -> None:
         pa.array([day, None]),
     ]
     first, second = input_keys(columns, "UTC", pandas=True, numpy=True)
-    assert [type(one) for one in first] == [np.int32, np.bool_, np.float32, str, datetime.date]
-    assert [type(one) for one in second] == [np.float64, type(None), np.float32, type(None), type(None)]
+    assert [type(value) for value in first] == [np.int32, np.bool_, np.float32, str, datetime.date]
+    assert [type(value) for value in second] == [np.float64, type(None), np.float32, type(None), type(None)]
     assert first == (7, True, 0.5, "a", day)

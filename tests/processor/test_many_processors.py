@@ -13,13 +13,15 @@ from processor.page import PAGE
 from pyspark import cloudpickle
 
 TABLES = (kinds_state, kinds_time, kinds_pandas, kinds_function)
-KINDS: list[Kind] = [one for table in TABLES for one in table.KINDS]
+KINDS: list[Kind] = [kind for table in TABLES for kind in table.KINDS]
 # Those that have several keys, and several rows for some.
 SPREAD = {
     *("running stats", "orders and payments", "a map with nested values", "alarms", "sessions", "an initial state"),
     *("means", "frames and timers", "a function's state", "timeouts by event time"),
 }
-ALL = [*KINDS, *(one.spread() for one in KINDS if one.name in SPREAD)]
+ALL = [*KINDS, *(kind.spread() for kind in KINDS if kind.name in SPREAD)]
+# One of each family; the others come with the second tier.
+FIRST = {*SPREAD, "every type in every state", "late rows by event time", "sessions, spread"}
 
 # The workers cannot import the tests.
 for module in TABLES:
@@ -33,13 +35,15 @@ def ahead(spark: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.T
     """Let Spark's own run ahead, two at a time, as it takes longer: the kinds of the tests that were asked for."""
     asked = {item.callspec.params["one"].name for item in request.session.items if hasattr(item, "callspec")
              and isinstance(item.callspec.params.get("one"), Kind)}  # fmt: skip
-    runs = {one.name: Runs(one, spark, tmp_path_factory.mktemp("kind")) for one in ALL if one.name in asked}
+    runs = {kind.name: Runs(kind, spark, tmp_path_factory.mktemp("kind")) for kind in ALL if kind.name in asked}
     with ThreadPoolExecutor(2) as threads:
         yield {name: (run, threads.submit(run.on_spark)) for name, run in runs.items()}
         threads.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "one", [pytest.param(kind, id=kind.name, marks=() if kind.name in FIRST else pytest.mark.slow) for kind in ALL]
+)
 def test_the_same_rows_in_every_batch(one: Kind, ahead: Ahead) -> None:
     runs, theirs = ahead[one.name]
     ours = runs.on_ferryman()
@@ -49,5 +53,6 @@ def test_the_same_rows_in_every_batch(one: Kind, ahead: Ahead) -> None:
 
 def test_there_are_as_many_kinds_as_the_page_says() -> None:
     assert "more than fifty kinds" in PAGE.read_text()
-    assert len({one.name for one in KINDS}) == len(KINDS) > 50
+    assert len({kind.name for kind in KINDS}) == len(KINDS) > 50
     assert len(ALL) == len(KINDS) + len(SPREAD)
+    assert {kind.name for kind in ALL} >= FIRST

@@ -58,8 +58,12 @@ def test_a_struct_may_be_given_as_a_tuple(spark: Any, tmp_path: Path, pandas: bo
     beside = Beside(spark, tmp_path, INPUT)
     beside.give([("a", 0), ("b", 1), ("c", 2)])
     # With pandas Spark takes dicts alone for a map, and a row by position.
-    given = [(*one[:4], dict(one[4]) if one[4] else None) for one in GIVEN] if pandas else GIVEN
-    given = [(Row(x=1, y="b"), *one[1:]) if isinstance(one[0], Row) else one for one in given] if pandas else given
+    given = [(*values[:4], dict(values[4]) if values[4] else None) for values in GIVEN] if pandas else GIVEN
+    given = (
+        [(Row(x=1, y="b"), *values[1:]) if isinstance(values[0], Row) else values for values in given]
+        if pandas
+        else given
+    )
 
     def build(df: Any) -> Any:
         if pandas:

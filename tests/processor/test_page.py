@@ -98,10 +98,10 @@ def methods() -> list[str]:
             f"groupBy().{call}.{name}" for name in list(inspect.signature(getattr(GroupedData, call)).parameters)[1:]
         ]
     for kind in CLASSES:
-        for name, one in vars(kind).items():
+        for name, member in vars(kind).items():
             if not name.startswith("_") and name not in INTERNAL:
                 found.append(f"{kind.__name__}.{name}")
-                if name in STATES and "ttlDurationMs" in inspect.signature(one).parameters:
+                if name in STATES and "ttlDurationMs" in inspect.signature(member).parameters:
                     found.append(f"{kind.__name__}.{name}(ttlDurationMs)")
     return found
 
@@ -113,4 +113,6 @@ def test_the_table_has_every_method_and_every_test_is_there() -> None:
     for _, _, test in table:
         # Each of these tests looks itself whether it called what the table says of it: see conftest.py.
         name = test.partition("[")[0]
-        assert any(hasattr(one, name) for one in (test_processor, test_time, test_deleted)), f"there is no test {test}"
+        assert any(hasattr(module, name) for module in (test_processor, test_time, test_deleted)), (
+            f"there is no test {test}"
+        )

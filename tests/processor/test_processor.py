@@ -66,8 +66,8 @@ class Remembering(StatefulProcessor):
         self.recent.appendList([(100,), (200,)])
         values = [value[0] for value in self.recent.get()]
         rooms = sorted((k[0], v[0], v[1]) for k, v in self.rooms.iterator())
-        assert sorted(k[0] for k in self.rooms.keys()) == [one[0] for one in rooms]  # noqa: SIM118  it is no dict
-        assert sorted(tuple(v) for v in self.rooms.values()) == sorted(one[1:] for one in rooms)
+        assert sorted(k[0] for k in self.rooms.keys()) == [room[0] for room in rooms]  # noqa: SIM118  it is no dict
+        assert sorted(tuple(v) for v in self.rooms.values()) == sorted(room[1:] for room in rooms)
         yield Row(
             sensor=key[0], recent=str(values), rooms=str(rooms), there=f"{self.recent.exists()} {self.rooms.exists()}"
         )

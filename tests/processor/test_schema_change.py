@@ -55,7 +55,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda one: f"{one[0]} -> {one[2]}")
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: f"{change[0]} -> {change[2]}")
 def test_a_schema_may_lose_fields_as_with_spark(change: Any) -> None:
     first, value, second, other = change
     with Harness(build(Keeping(first, value)), INPUT) as harness:
@@ -63,7 +63,7 @@ def test_a_schema_may_lose_fields_as_with_spark(change: Any) -> None:
         harness.redeclare(build(Keeping(second, other)))
         ((_, found),) = harness.epoch([("a", 1)])
         old = {"a": value[0], "b": value[1] if len(value) > 1 else None}
-        kept = [old[one.split()[0]] for one in _fields(second)]
+        kept = [old[field.split()[0]] for field in _fields(second)]
         if isinstance(kept[0], tuple):
             kept[0] = Row(y=kept[0][1])
         assert found == str((tuple(kept), [tuple(kept)], [((1,), tuple(kept))]))

@@ -41,8 +41,8 @@ class Lasting(StatefulProcessor):
 
     def found(self) -> str:
         value = self.value.get()
-        entries = sorted((tuple(key), tuple(one)) for key, one in self.map.iterator())
-        return str((value and tuple(value), [tuple(one) for one in self.list.get()], entries))
+        entries = sorted((tuple(key), tuple(kept)) for key, kept in self.map.iterator())
+        return str((value and tuple(value), [tuple(item) for item in self.list.get()], entries))
 
     def close(self) -> None:
         pass

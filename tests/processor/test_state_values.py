@@ -19,9 +19,9 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import stateful_processor_api_client as client
 from pyspark.sql.types import StructType
 
-from ferryman._operator.run import Misfit
-from ferryman._spark.processor.declare import _record
-from ferryman._spark.processor.handle import Recorder
+from ferryman._operator.run.python_columns import Misfit
+from ferryman._spark.processor.declared_state import _record
+from ferryman._spark.processor.processor_handle import Recorder
 from ferryman.errors import InvalidConfiguration
 
 D = decimal.Decimal
@@ -91,7 +91,7 @@ def test_a_state_keeps_what_spark_keeps_or_refuses_it(spark: Any, kind: str) -> 
         try:
             now, later = ours(schema, value)
         except Misfit:
-            assert (kind, repr(value)) not in [(one, repr(other)) for one, other in BROUGHT], what
+            assert (kind, repr(value)) not in [(name, repr(other)) for name, other in BROUGHT], what
             continue
         assert shown(now) == shown(later), f"{what} is read otherwise later"
         try:
@@ -106,8 +106,8 @@ def test_a_state_keeps_what_spark_keeps_or_refuses_it(spark: Any, kind: str) -> 
             assert later == value, what
         compared += 1
     assert compared > 1
-    for (one, value), read in BROUGHT.items():
-        if one == kind:
+    for (name, value), read in BROUGHT.items():
+        if name == kind:
             assert shown(ours(schema, value)[1]) == read
 
 
@@ -116,7 +116,7 @@ def _agrees(later: Any, kept: Any) -> bool:
     if kept is None:
         return later is None or isinstance(later, (int, float, D))
     if isinstance(later, dict):
-        return set(later) == set(kept) and all(_agrees(one, kept[key]) for key, one in later.items())
+        return set(later) == set(kept) and all(_agrees(item, kept[key]) for key, item in later.items())
     if isinstance(later, (list, tuple)):
         alike = type(later).__name__ == type(kept).__name__ and len(later) == len(kept)
         return alike and all(map(_agrees, later, kept))

@@ -33,7 +33,9 @@ def by_key(rows: list[Any]) -> dict[str, list[Any]]:
 def rows_of_tester(tester: Any, rows: list[Any], columns: list[str]) -> list[Any]:
     """Give rows to the tester, key by key."""
     make = Row(*columns)
-    return [tuple(row) for key, some in by_key(rows).items() for row in tester.test(key, [make(*one) for one in some])]
+    return [
+        tuple(row) for key, some in by_key(rows).items() for row in tester.test(key, [make(*values) for values in some])
+    ]
 
 
 @pytest.mark.parametrize(

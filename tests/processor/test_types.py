@@ -47,7 +47,7 @@ def beside(spark: Any, tmp_path: Path) -> Iterator[Beside]:
 def shown(value: Any) -> str:
     """Write a value with its type, as it is inside too."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {shown(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {shown(item)}' for key, item in value.items())}}}"
     if isinstance(value, (list, tuple)):
         return f"{type(value).__name__}({', '.join(map(shown, value))})"
     return f"{type(value).__name__} {value!r}"
@@ -65,7 +65,7 @@ class Keeping(StatefulProcessor):
         for each in rows:
             yield Row(what=f"{shown(key)} {shown(tuple(each))}", t=each.t)
             if each.t is not None:
-                self.one.update((each.t, each.n, each.d, [Row(t=one) for one in each.a]))
+                self.one.update((each.t, each.n, each.d, [Row(t=time) for time in each.a]))
                 self.some.appendValue((each.t,))
                 self.many.updateValue((each.t,), (datetime.datetime(2024, 1, 1, tzinfo=UTC), each.i))
             yield from self.kept()
@@ -73,8 +73,8 @@ class Keeping(StatefulProcessor):
     def kept(self) -> Iterator[Row]:
         if self.one.exists():
             yield Row(what=f"one {shown(self.one.get())}", t=self.one.get()[0])
-        for one in self.some.get():
-            yield Row(what=f"some {shown(one)} {self.many.containsKey(one)} {self.many.getValue(one)!r}", t=one[0])
+        for time in self.some.get():
+            yield Row(what=f"some {shown(time)} {self.many.containsKey(time)} {self.many.getValue(time)!r}", t=time[0])
         for key, value in self.many.iterator():
             yield Row(what=f"many {shown(key)} {shown(value)}", t=value[0])
 
@@ -101,14 +101,14 @@ class PandasKeeping(StatefulProcessor):
         told: list[tuple[str, Any]] = []
         for frame in rows:
             told.append((f"{shown(key)} {dict(frame.dtypes.astype(str))}", None))
-            told += [(f"{name} {shown(one)}", None) for name in frame.columns for one in frame[name]]
+            told += [(f"{name} {shown(value)}", None) for name in frame.columns for value in frame[name]]
             first = frame.iloc[0]
             if not pd.isna(first.t):
                 # What pandas and numpy have, as it comes.
                 self.one.update((first.t, first.n, list(first.a), frame["i"].sum(), frame["f"].mean()))
             if self.one.exists():
                 told.append((f"one {shown(self.one.get())}", self.one.get()[0]))
-        yield pd.DataFrame({"what": [one for one, _ in told], "t": [at for _, at in told]})
+        yield pd.DataFrame({"what": [what for what, _ in told], "t": [at for _, at in told]})
 
     def close(self) -> None:
         pass
@@ -134,7 +134,7 @@ def test_a_function_is_handed_what_spark_hands_it(beside: Beside) -> None:
         told = [f"key {shown(key)}"]
         for frame in frames:
             told.append(str(dict(frame.dtypes.astype(str))))
-            told += [f"{name} {shown(one)}" for name in frame.columns for one in frame[name]]
+            told += [f"{name} {shown(value)}" for name in frame.columns for value in frame[name]]
         if state.exists:
             told.append(f"state {shown(state.get)}")
         state.update((datetime.datetime(2024, 1, 1, 3, 4, 5), len(told)))

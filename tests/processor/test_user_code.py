@@ -13,8 +13,8 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Row
 
-from ferryman._spark.schema import declared_struct
-from ferryman._spark.stream import Stream
+from ferryman._spark.api.stream import Stream
+from ferryman._spark.plan.schema import declared_struct
 from ferryman.errors import InvalidConfiguration
 from ferryman.testing import Harness
 

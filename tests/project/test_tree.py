@@ -68,30 +68,3 @@ def test_every_module_says_what_it_is_for() -> None:
 
 def test_no_module_is_longer_than_500_lines() -> None:
     assert [str(path.relative_to(ROOT)) for path in SOURCES if len(path.read_text().splitlines()) > 500] == []
-
-
-def imported(tree: ast.AST) -> list[str]:
-    """List what a module imports when it runs, leaving out what only the type checker sees."""
-    names = []
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        if isinstance(node, ast.Import):
-            names += [name.name for name in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names.append(node.module or "")
-        names += imported(node)
-    return names
-
-
-def test_only_the_spark_package_imports_pyspark() -> None:
-    inside = ROOT / "src" / "ferryman" / "_spark"
-    outside = [path for path in SOURCES if not path.is_relative_to(inside)]
-    found = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in outside
-        for name in imported(ast.parse(path.read_text()))
-        if name.split(".")[0] == "pyspark"
-    ]
-
-    assert found == []

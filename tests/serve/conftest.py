@@ -10,7 +10,7 @@ import pytest
 from serving import GROUPS
 from written_log import WrittenLog
 
-from ferryman._log.directory import LocalDirectory
+from ferryman._log.files.directory import LocalDirectory
 from ferryman._serve import client
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import trustme
+from until import until
 from written_log import KEY, STATE, WrittenLog, hash_of, state_of
 
-from ferryman._log.advance import advance
+from ferryman._log.fold.advance import advance
 from ferryman._serve import launch
-from ferryman._serve.access import Access
-from ferryman._serve.host import Configuration
+from ferryman._serve.auth import Access
+from ferryman._serve.state_host import Configuration
 from ferryman._state import store as stores
 from ferryman._state.store.contract import part_schema
 
@@ -28,11 +29,12 @@ SCHEMAS = {"Counts": SCHEMA}
 
 def start(tmp_path: Path, name: str, watched: subprocess.Popen[bytes], **more) -> str:
     home, checkpoint = str(tmp_path / name), str(tmp_path / "checkpoint")
-    configuration = Configuration("127.0.0.1", home, checkpoint, TOKEN, watched.pid, **more)
-    deadline = time.monotonic() + 60
-    while (location := launch.begin(configuration)) is None:
-        assert time.monotonic() < deadline, (tmp_path / name / "state-host.log").read_text()
-        time.sleep(0.02)
+    configuration = Configuration(
+        address="127.0.0.1", home=home, checkpoint=checkpoint, token=TOKEN, watched=watched.pid, **more
+    )
+    log = tmp_path / name / "state-host.log"
+    location = until(lambda: launch.begin(configuration), "no state host has come up", 60, log)
+    assert location is not None
     return location
 
 
@@ -59,3 +61,12 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+def certificates(place: Path, authority: trustme.CA, *names: str) -> str:
+    place.mkdir()
+    issued = authority.issue_cert(*names)
+    (place / "cert.pem").write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(place / "key.pem")
+    authority.cert_pem.write_to_path(place / "ca.pem")
+    return str(place)

@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 from serving import ACCESS, SCHEMA, SCHEMAS, TABLES, content, expected, fill, gone, held, start
+from until import until
 
 from ferryman._model.errors import PeerFailed
 from ferryman._serve import client
@@ -28,6 +30,11 @@ class Liar(flight.FlightServerBase):
     def __init__(self, how: str) -> None:
         super().__init__("grpc+tcp://127.0.0.1:0")
         self._how = how
+        self._left = threading.Event()
+
+    def __exit__(self, *exc):
+        self._left.set()
+        super().__exit__(*exc)
 
     @property
     def location(self) -> str:
@@ -36,7 +43,7 @@ class Liar(flight.FlightServerBase):
     def do_action(self, context, action):
         if action.type == "bring":
             groups = {"ended early": [0], "another group": [0, 7], "twice": [0, 0]}[self._how]
-            yield from (json.dumps({"group": one, "bytes": 0}).encode() for one in groups)
+            yield from (json.dumps({"group": group, "bytes": 0}).encode() for group in groups)
             return
         assert action.type == "ping"
         yield json.dumps({"pid": os.getpid()}).encode()
@@ -46,7 +53,8 @@ class Liar(flight.FlightServerBase):
         if self._how == "alien":
             return flight.RecordBatchStream(pa.table({"x": [1]}))
         if self._how == "stalls":
-            time.sleep(3)
+            # Until nobody waits for it any more.
+            self._left.wait(60)
         sent = piece(Head("Counts", 0, 0, 4, last=False), rows)
         if self._how == "the future":
             head = Head("Counts", 0, 0, 10**12, last=True)
@@ -103,7 +111,7 @@ def test_what_a_peer_cannot_give_comes_from_the_checkpoint(tmp_path, log, watche
         location = "grpc+tcp://127.0.0.1:1" if how == "not there" else peer.location
         told = list(client.bring(b, ACCESS, Bring(TABLES, (0, 1), 4, location)))
 
-    assert [one["from_peer"] for one in told] == [0, 0]
+    assert [line["from_peer"] for line in told] == [0, 0]
     assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
 
 
@@ -118,7 +126,7 @@ def test_an_epoch_that_was_never_committed_is_not_believed(tmp_path, log, watche
     with Liar("the future") as peer:
         told = list(client.bring(b, ACCESS, Bring(TABLES, (0, 1), 4, peer.location)))
 
-    assert [one["missed"] for one in told] == [1, 1], "both were to come from the peer"
+    assert [line["missed"] for line in told] == [1, 1], "both were to come from the peer"
     assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
     assert "a main at epoch 1000000000000" in (tmp_path / "b" / "state-host.log").read_text()
 
@@ -156,7 +164,7 @@ def test_a_source_that_stalls_is_replaced_by_the_checkpoint(tmp_path, log, watch
     finally:
         os.kill(stalled, signal.SIGCONT)
 
-    assert [one["from_peer"] for one in told] == [0, 0]
+    assert [line["from_peer"] for line in told] == [0, 0]
     assert content(held(tmp_path, "b"), [0, 1], 4) == expected(log, [0, 1], 4)
 
 
@@ -170,10 +178,7 @@ def test_a_target_that_stalls_is_noticed_and_the_next_one_takes_its_place(tmp_pa
     second = start(tmp_path, "b", watched)
 
     assert client.ping(second, ACCESS) != stalled
-    deadline = time.monotonic() + 20
-    while not gone(stalled):
-        assert time.monotonic() < deadline, "the one that stalls is still there, with whatever it has locked"
-        time.sleep(0.02)
+    until(lambda: gone(stalled), "the one that stalls is still there, with whatever it has locked", 20)
 
 
 def test_a_peer_that_is_slow_but_lives_is_waited_for(tmp_path, log, watched, quickly):

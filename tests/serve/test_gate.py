@@ -6,17 +6,18 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
-from serving import ACCESS, GROUPS, SCHEMAS, TABLES, expected, fill, start
+import trustme
+from serving import ACCESS, GROUPS, SCHEMAS, TABLES, TOKEN, certificates, expected, fill, start
+from until import until
 
 from ferryman._serve import client, gate
-from ferryman._serve.access import AUTHORIZATION
-from ferryman._serve.control import Control, ask
+from ferryman._serve.auth import AUTHORIZATION, Access
+from ferryman._serve.endpoint import Endpoint, ask
 from ferryman._serve.registry import Running
 from ferryman._serve.wire import Take
 
@@ -37,7 +38,7 @@ def state_host(tmp_path, log, watched):
 
 @pytest.fixture
 def control():
-    control = Control({"echo": lambda values: values})
+    control = Endpoint({"echo": lambda values: values})
     yield control
     control.shutdown()
 
@@ -58,13 +59,60 @@ def test_large_requests_of_strangers_are_not_read(state_host, token):
             call()
 
     calls = [threading.Thread(target=failing) for _ in range(3)]
-    for one in calls:
-        one.start()
-    for one in calls:
-        one.join()
+    for thread in calls:
+        thread.start()
+    for thread in calls:
+        thread.join()
 
     assert peak(pid) - before < 32 << 20
     assert client.ping(location, ACCESS) == pid
+
+
+@pytest.mark.parametrize("token", [None, "wrong"])
+def test_large_requests_of_those_who_have_a_certificate_and_no_token_are_not_read(tmp_path, log, watched, token):
+    ours = certificates(tmp_path / "tls", trustme.CA(), "127.0.0.1")
+    location, access = start(tmp_path, "a", watched, tls=ours), Access(TOKEN, ours)
+    pid = client.ping(location, access)
+    before = peak(pid)
+    body = pa.py_buffer(bytes(LARGE))
+    headers = [] if token is None else [(AUTHORIZATION.encode(), f"Bearer {token}".encode())]
+
+    with access.connect(location) as peer, pytest.raises((pa.ArrowException, OSError)):
+        list(peer.do_action(flight.Action("ping", body), flight.FlightCallOptions(timeout=20, headers=headers)))
+
+    assert peak(pid) - before < 32 << 20
+    assert client.ping(location, access) == pid
+    # A small request is told what is wrong.
+    with access.connect(location) as peer, pytest.raises(flight.FlightUnauthenticatedError):
+        list(peer.do_action(flight.Action("ping", b""), flight.FlightCallOptions(timeout=20, headers=headers)))
+
+
+def test_strangers_who_begin_no_handshake_are_shown_out(tmp_path, log, watched):
+    ours = certificates(tmp_path / "tls", trustme.CA(), "127.0.0.1")
+    location, access = start(tmp_path, "a", watched, tls=ours), Access(TOKEN, ours)
+    port = int(location.rpartition(":")[2])
+    with contextlib.ExitStack() as staying:
+        silent = [staying.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(80)]
+        silent[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
+
+        assert client.ping(location, access)
+        assert all(cut_off(caller, wait=20) for caller in (silent[0], silent[-1]))
+
+
+def test_large_answers_and_requests_pass_an_encrypted_gate(tmp_path, log, watched):
+    ours = certificates(tmp_path / "tls", trustme.CA(), "127.0.0.1")
+    location, access = start(tmp_path, "a", watched, tls=ours), Access(TOKEN, ours)
+    fill(tmp_path, "a", log, 4)
+    what = Take(TABLES, tuple(range(GROUPS)))
+
+    for _ in range(3):
+        found = dict(client.take(location, access, what, SCHEMAS))
+        assert {group: len(mains["Counts"][0]) for group, mains in found.items()} == {
+            group: len(expected(log, [group], 4)) for group in range(GROUPS)
+        }
+    with access.connect(location) as peer, pytest.raises(pa.ArrowException, match="knows no"):
+        list(peer.do_action(flight.Action("x", bytes(32 << 20)), access.options(60)))
+    assert client.ping(location, access)
 
 
 def test_a_stranger_with_a_small_request_is_told_what_is_wrong(state_host, control):
@@ -93,15 +141,12 @@ def test_strangers_who_only_stay_are_shown_out(state_host, control, monkeypatch)
             staying.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(gate.MOST_STRANGERS + 8)
         ]
         # Those beyond the limit at once, the others when their time is over.
-        for one in silent:
-            one.settimeout(20)
+        for caller in silent:
+            caller.settimeout(20)
             with contextlib.suppress(ConnectionError):
-                while one.recv(4096):
+                while caller.recv(4096):
                     pass
-    deadline = time.monotonic() + 20
-    while control._gate._callers:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not control._gate._callers, "some are still there", 20)
     assert ask(Running("j", "c", 1, control.location, control.token), "echo", a=1) == {"a": 1}
 
 
@@ -126,10 +171,7 @@ def test_who_calls_from_one_address_does_not_take_the_places_of_others(control, 
         return staying.enter_context(socket.create_connection(("127.0.0.1", port), source_address=(address, 0)))
 
     def settled(strangers):
-        deadline = time.monotonic() + 20
-        while len(control._gate._strangers) != strangers:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: len(control._gate._strangers) == strangers, f"not {strangers} are there", 20)
 
     with contextlib.ExitStack() as staying:
         other = call("127.0.0.2")
@@ -137,8 +179,8 @@ def test_who_calls_from_one_address_does_not_take_the_places_of_others(control, 
         settled(6)
         late = call("127.0.0.4")
 
-        assert all(cut_off(one, wait=20) for one in many[:16])
-        assert not any(cut_off(one) for one in (other, late, *many[16:]))
+        assert all(cut_off(caller, wait=20) for caller in many[:16])
+        assert not any(cut_off(caller) for caller in (other, late, *many[16:]))
 
 
 def cut_off(caller, wait=0.2):

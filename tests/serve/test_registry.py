@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ferryman._os.user_directory import own_directory
 from ferryman._serve import registry
-from ferryman._serve.private import own_directory
 from ferryman._serve.registry import Running, announce, running
 
 
@@ -54,7 +54,7 @@ def test_a_driver_of_another_container_keeps_its_socket_and_its_file(folder: Pat
         assert path.exists()
         assert file.exists()
         # It is not one that could be reached from here.
-        assert [one.pid for one in running()] == [os.getpid()]
+        assert [driver.pid for driver in running()] == [os.getpid()]
         assert file.exists()
 
 

@@ -186,7 +186,7 @@ def test_a_null_is_a_key_of_its_own_where_nulls_are_values(name: str) -> None:
     keys = Keys.of(schema, np.zeros(len(array), np.int64), [array, numbers])
     assert keys.columns() == [array, numbers]
     assert keys.raw(1) == keys.raw(3)
-    assert len({keys.raw(one) for one in range(len(array))}) == len(
+    assert len({keys.raw(row) for row in range(len(array))}) == len(
         set(zip(array.to_pylist(), numbers.to_pylist(), strict=True))
     )
     assert distinct(keys)[0][1] == distinct(keys)[0][3]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ferryman import List, Map, Operator, Reducing, Value
-from ferryman._log.verify import verify
+from ferryman._log.check.verify import verify
 from ferryman.errors import InvalidConfiguration, StateSchemaChanged
 from ferryman.testing import Harness
 
@@ -88,13 +88,13 @@ def build(name: str, kind: Any, **attributes: Any) -> Any:
             found = self.kept.n
             self.kept = kind(row.x)
         elif name == "deep":
-            found = self.kept and [one.n for one in self.kept.some["a"]]
+            found = self.kept and [value.n for value in self.kept.some["a"]]
             self.kept = state.kind({"a": [kind(row.x)]})
         elif name == "List":
-            found = [one.n for one in self.kept]
+            found = [value.n for value in self.kept]
             self.kept.append(kind(row.x))
         elif name == "Map":
-            found = {key: one.n for key, one in self.kept.items()}
+            found = {key: value.n for key, value in self.kept.items()}
             self.kept[str(row.x)] = kind(row.x)
         else:
             found = self.kept.result and self.kept.result.n

@@ -116,12 +116,12 @@ def test_instances_come_and_go_and_snapshots_fold() -> None:
     with sums() as harness:
         for number in range(1, 7):
             harness.rescale(1 + number % 4)
-            harness.epoch([(f"k{one}", 1) for one in range(20)])
+            harness.epoch([(f"k{key}", 1) for key in range(20)])
             if number % 2:
                 harness.snapshot()
             if number % 3 == 0:
                 harness.restart()
-        assert harness.state() == sorted(({"key": f"k{one}", "n": 6} for one in range(20)), key=lambda row: row["key"])
+        assert harness.state() == sorted(({"key": f"k{key}", "n": 6} for key in range(20)), key=lambda row: row["key"])
 
 
 def test_time_travel() -> None:

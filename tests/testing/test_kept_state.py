@@ -95,9 +95,9 @@ class Using(StatefulProcessor):
 @pytest.mark.parametrize(
     ("kind", "call"),
     [
-        *[("value", one) for one in ("exists", "get", "update", "clear")],
-        *[("list", one) for one in ("exists", "get", "appendValue", "clear")],
-        *[("map", one) for one in ("exists", "getValue", "updateValue", "clear")],
+        *[("value", call) for call in ("exists", "get", "update", "clear")],
+        *[("list", call) for call in ("exists", "get", "appendValue", "clear")],
+        *[("map", call) for call in ("exists", "getValue", "updateValue", "clear")],
     ],
 )
 def test_a_state_used_while_no_key_is_at_hand_is_named(kind: str, call: str) -> None:

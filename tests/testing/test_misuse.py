@@ -26,7 +26,7 @@ from ferryman import (
     Value,
     count,
 )
-from ferryman._log.verify import verify
+from ferryman._log.check.verify import verify
 from ferryman.errors import InvalidConfiguration, OperatorFailed, OutputMismatch, StateMisused, StateSchemaChanged
 from ferryman.testing import Harness
 
@@ -105,7 +105,7 @@ def test_a_state_may_have_any_name_that_spark_takes(name: str) -> None:
         def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
             self.all.appendList([(row.x,) for row in rows])
             self.seen.update(((self.seen.get() or (0,))[0] + 1,))
-            yield Row(key=key[0], found=f"{self.seen.get()} {[one for (one,) in self.all.get()]}")
+            yield Row(key=key[0], found=f"{self.seen.get()} {[text for (text,) in self.all.get()]}")
 
         def close(self) -> None:
             pass
@@ -126,7 +126,7 @@ def test_pandas_frames_have_times_without_a_zone_and_dicts() -> None:
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
             frame = next(rows)
             assert frame["t"].dt.tz is None
-            yield pd.DataFrame({"t": frame["t"], "m": [str(one) for one in frame["m"]], "n": [2**60 + 1]})
+            yield pd.DataFrame({"t": frame["t"], "m": [str(item) for item in frame["m"]], "n": [2**60 + 1]})
 
     def build(stream: Any) -> Any:
         return stream.groupBy("key").transformWithStateInPandas(
@@ -191,7 +191,7 @@ def test_lists_of_very_long_keys_keep_their_order(store: str | None) -> None:
             r"state 'deep': a value that was read was changed in place",
         ),
         (
-            lambda self, key, row: [one.append("y") for one in self.lists] or self.lists.append(["x"]),
+            lambda self, key, row: [item.append("y") for item in self.lists] or self.lists.append(["x"]),
             r"state 'lists': a value that was read was changed in place",
         ),
     ],

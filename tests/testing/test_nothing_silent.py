@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ferryman import Counter, Deque, List, Map, Operator, Value
-from ferryman._log.verify import verify
+from ferryman._log.check.verify import verify
 from ferryman.errors import InvalidConfiguration, OutputMismatch, StateMisused, StateSchemaChanged
 from ferryman.testing import Harness
 
@@ -121,8 +121,8 @@ def test_keys_that_are_kept_as_the_same_are_the_same_at_once(name: str) -> None:
     kind, given, kept = KEYS[name]
 
     def fill(op: Any, row: Any) -> Any:
-        for one in given if row.a else ():
-            op.seen[one] += 1
+        for key in given if row.a else ():
+            op.seen[key] += 1
         return dict(op.seen)
 
     with harness(built(fill, seen=Counter(kind))) as one:

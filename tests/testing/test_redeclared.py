@@ -167,7 +167,7 @@ def test_thousands_of_timers_of_one_key_cost_no_more_each_than_hundreds() -> Non
             harness.epoch([("a", far)])
             began = time.perf_counter()
             for epoch in range(epochs):
-                found = harness.epoch([("a", far + 1 + epoch * timers + one) for one in range(timers)])
+                found = harness.epoch([("a", far + 1 + epoch * timers + timer) for timer in range(timers)])
             assert found == [("a", 1 + timers * epochs)]
             return time.perf_counter() - began
 

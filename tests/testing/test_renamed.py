@@ -24,7 +24,7 @@ from ferryman import (
     TumblingWindow,
     Value,
 )
-from ferryman._log.verify import verify
+from ferryman._log.check.verify import verify
 from ferryman.errors import InvalidConfiguration, StateSchemaChanged
 from ferryman.testing import Harness
 
@@ -35,7 +35,7 @@ TYPES: dict[str, Any] = {
     "Value with a ttl": (
         lambda **a: Value(int, 0, ttl=1000, **a),
         lambda o, n, x: setattr(o, n, getattr(o, n) + x),
-        lambda one: one,
+        lambda value: value,
     ),
     "List": (lambda **a: List(int, **a), lambda o, n, x: getattr(o, n).append(x), list),
     "List with a ttl": (lambda **a: List(int, ttl=1000, **a), lambda o, n, x: getattr(o, n).append(x), list),
@@ -48,27 +48,27 @@ TYPES: dict[str, Any] = {
     "Reducing": (
         lambda **a: Reducing(int, operator.add, **a),
         lambda o, n, x: getattr(o, n).add(x),
-        lambda one: one.result,
+        lambda state: state.result,
     ),
     "HyperLogLog with a ttl": (
         lambda **a: HyperLogLog(ttl=1000, **a),
         lambda o, n, x: getattr(o, n).add(x),
-        lambda one: round(one.estimate()),
+        lambda state: round(state.estimate()),
     ),
     "Reservoir": (
         lambda **a: Reservoir(int, 5, **a),
         lambda o, n, x: getattr(o, n).add(x),
-        lambda one: one.sample(),
+        lambda state: state.sample(),
     ),
     "PerInstance": (
         lambda **a: PerInstance(int, int, merge=operator.add, **a),
         lambda o, n, x: setattr(getattr(o, n), "value", getattr(o, n).value + x),
-        lambda one: one.value,
+        lambda state: state.value,
     ),
     "TumblingWindow": (
         lambda **a: TumblingWindow(1 << 50, Reducing(int, operator.add), **a),
         lambda o, n, x: getattr(o, n).add(o.now_ms, x),
-        lambda one: [total for _, total in one.spans()],
+        lambda state: [total for _, total in state.spans()],
     ),
 }
 

@@ -35,8 +35,8 @@ def refused(build: Callable[[Any], Any], *says: str) -> None:
     with Harness(build, "key string, x long") as harness:
         with pytest.raises(OutputMismatch) as error:
             harness.epoch(ROWS)
-        for one in (*says, "epoch 1", "The epoch was not committed"):
-            assert one in str(error.value)
+        for words in (*says, "epoch 1", "The epoch was not committed"):
+            assert words in str(error.value)
         assert harness.epochs == 0
 
 

@@ -79,6 +79,7 @@ def throughput(
         int, typer.Option(min=1, help="Divide their rows and keys by this; 1 gives all the same data.")
     ] = 1,
     slow_max_keys: Annotated[int, typer.Option(help="Leave them out above this many keys.")] = 100_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine; if several, one more to warm up.")] = 1,
     engines: Annotated[str | None, typer.Option(help="Engines to measure, comma-separated.")] = None,
     instances: Instances = None,
     scratch: Scratch = None,
@@ -88,7 +89,7 @@ def throughput(
     known = _load("throughput").ENGINES
     _run(
         "throughput", json, keys=_numbers(keys, "--keys"), rows=rows, epochs=epochs, slow_epochs=slow_epochs,
-        slow_scale=slow_scale, slow_max_keys=slow_max_keys, engines=_names(engines, known, "--engines"),
+        slow_scale=slow_scale, slow_max_keys=slow_max_keys, rounds=rounds, engines=_names(engines, known, "--engines"),
         instances=instances, scratch=scratch,
     )  # fmt: skip
 
@@ -101,15 +102,35 @@ def epoch(
     epochs: Annotated[int, typer.Option(min=1, help="Measured epochs of a turn.")] = 60,
     warm: Annotated[int, typer.Option(min=0, help="Epochs dropped at the beginning of a turn.")] = 20,
     contenders: Annotated[str | None, typer.Option(help="Contenders to measure, comma-separated.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Draw what an epoch is made of into this PNG.")] = None,
     instances: Instances = None,
     scratch: Scratch = None,
     json: Json = None,
 ) -> None:
     """Time of a small epoch, beside a plain shuffle and beside nothing at all."""
-    known = tuple(_load("epoch").CONTENDERS)
+    benchmark = _load("epoch")
+    known, usual = tuple(benchmark.CONTENDERS), ",".join(benchmark.USUAL)
     _run(
         "epoch", json, rows=rows, keys=keys, rounds=rounds, epochs=epochs, warm=warm,
-        contenders=_names(contenders, known, "--contenders"), instances=instances, scratch=scratch,
+        contenders=_names(contenders or usual, known, "--contenders"), chart=trace, instances=instances,
+        scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
+def latency(
+    rate: Annotated[float, typer.Option(min=1, help="Rows per second, whatever happens.")] = 500.0,
+    seconds: Annotated[float, typer.Option(min=2, help="Seconds to measure in a turn.")] = 20.0,
+    warm: Annotated[float, typer.Option(min=1, help="Seconds to run before that.")] = 15.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine.")] = 3,
+    engines: Annotated[str | None, typer.Option(help="Engines to measure, comma-separated.")] = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Latency of a row from when it is due to the commit of its epoch, beside Spark's own transformWithState."""
+    _run(
+        "row_latency", json, rate=rate, seconds=seconds, warm=warm, rounds=rounds,
+        engines=_names(engines, _load("row_latency").ENGINES, "--engines"), scratch=scratch,
     )  # fmt: skip
 
 
@@ -121,7 +142,7 @@ def against(
     scratch: Scratch = None,
     json: Json = None,
 ) -> None:
-    """Throughput and small epochs of this code beside those of an earlier revision, in turns."""
+    """Throughput, small epochs and changes of this code beside those of an earlier revision, in turns."""
     chosen = _names(benchmarks, tuple(_load("against").BENCHMARKS), "--benchmarks")
     _run("against", json, revision=revision, benchmarks=chosen, rounds=rounds, scratch=scratch)
 
@@ -291,7 +312,7 @@ def _sizes(text: str, option: str) -> list[int]:
     found = [re.fullmatch(r"(\d+(?:\.\d+)?)(KB|MB|GB)", part.strip()) for part in text.split(",")]
     if not all(found):
         raise typer.BadParameter(f"{text!r} is not a list of sizes such as 10MB,100MB,1GB", param_hint=option)
-    return [round(float(one[1]) * units[one[2]]) for one in found if one]
+    return [round(float(size[1]) * units[size[2]]) for size in found if size]
 
 
 def _sweeps(texts: list[str], known: tuple[str, ...]) -> dict[str, list[int]]:

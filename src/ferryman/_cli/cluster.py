@@ -22,7 +22,7 @@ def up(
     memory: Annotated[str, typer.Option(help="Memory of each, as Spark writes it.")] = "1g",
 ) -> None:
     """Start a master and workers; they run until `ferryman cluster down`."""
-    from ferryman._spark.cluster import up as start
+    from ferryman._spark.session.local_cluster import up as start
 
     console = Console()
     with console.status("starting a master and workers"):
@@ -37,7 +37,7 @@ def up(
 @app.command()
 def down(place: Place = _PLACE) -> None:
     """End the cluster and everything that runs on it."""
-    from ferryman._spark.cluster import down as end
+    from ferryman._spark.session.local_cluster import down as end
 
     with Console().status("ending the cluster"):
         ended = end(place)

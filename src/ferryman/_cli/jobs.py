@@ -32,10 +32,10 @@ def _find(name: str | None) -> Any:
     from ferryman._serve.registry import running
 
     jobs = running()
-    named = [one for one in jobs if name is None or name in (one.job, str(one.pid))]
+    named = [job for job in jobs if name is None or name in (job.job, str(job.pid))]
     if len(named) == 1:
         return named[0]
-    known = ", ".join(sorted(f"{one.job} (process {one.pid})" for one in jobs)) or "none"
+    known = ", ".join(sorted(f"{job.job} (process {job.pid})" for job in jobs)) or "none"
     if not named:
         what = "no job runs on this machine" if name is None else f"no job {name!r} runs on this machine"
         raise InvalidConfiguration(f"{what} for this user (running: {known}). Run this where the job's driver is.")
@@ -43,7 +43,7 @@ def _find(name: str | None) -> Any:
 
 
 def _ask(name: str | None, request: str, **values: Any) -> Any:
-    from ferryman._serve.control import ask
+    from ferryman._serve.endpoint import ask
 
     return ask(_find(name), request, **values)
 
@@ -52,7 +52,7 @@ def jobs(json: Json = False) -> None:
     """List the jobs that run on this machine."""
     from pyarrow import flight
 
-    from ferryman._serve.control import ask
+    from ferryman._serve.endpoint import ask
     from ferryman._serve.registry import running
 
     found = []
@@ -70,13 +70,13 @@ def jobs(json: Json = False) -> None:
         return
     if not found:
         typer.echo("no job runs on this machine for this user")
-    for one in found:
-        if "silent" in one:
-            typer.echo(f"{one['job']}: does not answer ({one['silent']}); {one['checkpoint']} (pid {one['pid']})")
+    for answer in found:
+        where = f"{answer['checkpoint']} (pid {answer['pid']})"
+        if "silent" in answer:
+            typer.echo(f"{answer['job']}: does not answer ({answer['silent']}); {where}")
             continue
-        change = f", {one['change']}" if one["change"] else ""
-        where = f"{one['checkpoint']} (pid {one['pid']})"
-        typer.echo(f"{one['job']}: epoch {one['epoch']}, {one['instances']} instances{change}; {where}")
+        change = f", {answer['change']}" if answer["change"] else ""
+        typer.echo(f"{answer['job']}: epoch {answer['epoch']}, {answer['instances']} instances{change}; {where}")
 
 
 def plan(
@@ -149,8 +149,8 @@ def history(job: Name = None, json: Json = False) -> None:
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return
-    for one in found:
-        typer.echo(_line(one))
+    for plan in found:
+        typer.echo(_line(plan))
     if not found:
         typer.echo("nothing was changed since the job started")
 
@@ -161,8 +161,8 @@ def pins(job: Name = None, json: Json = False) -> None:
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return
-    for one in found:
-        typer.echo(f"{one['key']}: instance {one['instance']}{', as it is hot' if one['hot'] else ''}")
+    for pin in found:
+        typer.echo(f"{pin['key']}: instance {pin['instance']}{', as it is hot' if pin['hot'] else ''}")
     if not found:
         typer.echo("no key is pinned")
 
@@ -173,9 +173,9 @@ def hot_keys(job: Name = None, json: Json = False) -> None:
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return
-    for one in found:
-        where = f"{'pinned to' if one['pinned'] else 'on'} instance {one['instance']}"
-        typer.echo(f"{one['key']}: {one['share']:.0%} of the rows, {one['rows']:,.0f} an epoch, {where}")
+    for key in found:
+        where = f"{'pinned to' if key['pinned'] else 'on'} instance {key['instance']}"
+        typer.echo(f"{key['key']}: {key['share']:.0%} of the rows, {key['rows']:,.0f} an epoch, {where}")
     if not found:
         typer.echo("no key is hot")
 
@@ -186,17 +186,22 @@ def sites(job: Name = None, json: Json = False) -> None:
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return
-    for one in found:
-        where = f"{one['site']}, {one['host']}" if one["site"] else one["host"] or "not known before the first epoch"
-        bears = f"{one['rows']:,.0f} rows and {one['busy_ms']:,.0f} ms an epoch, {one['bytes']:,} bytes of state"
-        typer.echo(f"instance {one['instance']}: {where}; {one['groups']} key groups, {bears}")
+    for instance in found:
+        where = (
+            f"{instance['site']}, {instance['host']}"
+            if instance["site"]
+            else instance["host"] or "not known before the first epoch"
+        )
+        work = f"{instance['rows']:,.0f} rows and {instance['busy_ms']:,.0f} ms an epoch"
+        bears = f"{work}, {instance['bytes']:,} bytes of state"
+        typer.echo(f"instance {instance['instance']}: {where}; {instance['groups']} key groups, {bears}")
 
 
 def _groups(text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        return [int(one) for one in text.split(",")]
+        return [int(number) for number in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a list of key groups such as 0,1,17") from None
 
@@ -214,17 +219,17 @@ def _change(name: str | None, request: str, wait: float, **values: Any) -> None:
         raise typer.Exit(1)
 
 
-def _line(one: dict[str, Any]) -> str:
-    at = datetime.fromtimestamp(one["requested_ms"] / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-    took = "" if one["duration_ms"] is None else f" after {one['duration_ms'] / 1000:.1f} s"
-    why = f" ({one['reason']})" if one["reason"] else ""
-    before, after = one["instances"]
+def _line(plan: dict[str, Any]) -> str:
+    at = datetime.fromtimestamp(plan["requested_ms"] / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    took = "" if plan["duration_ms"] is None else f" after {plan['duration_ms'] / 1000:.1f} s"
+    why = f" ({plan['reason']})" if plan["reason"] else ""
+    before, after = plan["instances"]
     what = f"{before} -> {after} instances" if before != after else f"{after} instances"
-    if one["keys"]:
-        what += f", keys {', '.join(map(repr, one['keys']))}"
+    if plan["keys"]:
+        what += f", keys {', '.join(map(repr, plan['keys']))}"
     return (
-        f"{at} UTC  {one['kind']}, {one['strategy']}: {what}, {one['moves']} key groups, "
-        f"{one['moved_bytes']:,} bytes between hosts: {one['phase']}{took}{why}"
+        f"{at} UTC  {plan['kind']}, {plan['strategy']}: {what}, {plan['moves']} key groups, "
+        f"{plan['moved_bytes']:,} bytes between hosts: {plan['phase']}{took}{why}"
     )
 
 

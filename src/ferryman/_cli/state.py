@@ -12,10 +12,10 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
-from ferryman._cli.tables import print_table, ranges, shown, size
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.describe import Description, describe, first_rows
-from ferryman._log.directory import directory
+from ferryman._cli.printed_tables import print_table, ranges, shown, size
+from ferryman._log.check.describe import Description, describe, first_rows
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
 from ferryman._model.errors import CorruptCheckpoint, ForeignCheckpoint
 from ferryman._state.store.record_values import plain_type
 from ferryman._state.words import one_array
@@ -73,7 +73,7 @@ def _print_summary(out: Console, found: Description) -> None:
         ("snapshots", ranges(found.snapshots)),
         ("shown as of", f"epoch {found.epoch}{_when(found.time_ms)}"),
         ("Spark micro-batch", found.batch if found.batch >= 0 else "none yet"),
-        ("source offsets", "; ".join(_compact(each) for each in found.offsets) or "none"),
+        ("source offsets", "; ".join(_compact(offset) for offset in found.offsets) or "none"),
         ("key groups", found.groups),
         ("instances", f"{found.instances} (routing version {found.routing_version})"),
     ]
@@ -87,21 +87,21 @@ def _print_summary(out: Console, found: Description) -> None:
         ["table", "key", "state", "rows", "rows per group (min/median/max)", "deltas", "snapshots"],
         [
             [
-                one.name,
-                _columns(one.key),
-                _columns(one.state),
-                one.rows,
-                "/".join(f"{value:g}" for value in one.spread().values()),
-                size(one.delta_bytes),
-                size(one.snapshot_bytes),
+                table.name,
+                _columns(table.key),
+                _columns(table.state),
+                table.rows,
+                "/".join(f"{value:g}" for value in table.spread().values()),
+                size(table.delta_bytes),
+                size(table.snapshot_bytes),
             ]
-            for one in found.tables
+            for table in found.tables
         ],
     )
 
 
 def _print_rows(out: Console, found: Description, operator: str, rows: pa.Table) -> None:
-    total = next(one.rows for one in found.tables if one.name == operator)
+    total = next(table.rows for table in found.tables if table.name == operator)
     title = f"{operator}, epoch {found.epoch}: {rows.num_rows:,} of {total:,} keys"
     print_table(out, title, rows.column_names, _values(rows))
 

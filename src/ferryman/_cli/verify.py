@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
+from ferryman._cli.printed_tables import print_table, ranges, size
 from ferryman._cli.state import Json, Path, opened
-from ferryman._cli.tables import print_table, ranges, size
-from ferryman._log.verify import Report
-from ferryman._log.verify import verify as verify_checkpoint
+from ferryman._log.check.verify import Report
+from ferryman._log.check.verify import verify as verify_checkpoint
 
 
 def verify(path: Path, as_json: Json = False) -> None:

@@ -37,14 +37,14 @@ def draw(history: History, path: Path) -> bool:
     upper.set_ylim(0, max([*rates, history.fleet.rate]) * 1.4)
     upper.set_ylabel("rows per second")
     upper.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    lower.scatter([one.at - origin for one in epochs], [one.duration_ms for one in epochs], s=18, color=_AMBER)
+    lower.scatter([epoch.at - origin for epoch in epochs], [epoch.duration_ms for epoch in epochs], s=18, color=_AMBER)
     lower.set_yscale("log")
     lower.set_ylabel("epoch time, ms")
-    low, high = (bound([one.duration_ms for one in epochs]) for bound in (min, max))
+    low, high = (bound([epoch.duration_ms for epoch in epochs]) for bound in (min, max))
     lower.set_ylim(low / 1.3, high * 1.3)
     # Matplotlib names only the powers of ten, and a run may well stay between two of them.
-    ticks = [one for one in _TICKS_MS if low / 1.3 <= one <= high * 1.3]
-    lower.set_yticks(ticks, [f"{one:,}" for one in ticks])
+    ticks = [tick for tick in _TICKS_MS if low / 1.3 <= tick <= high * 1.3]
+    lower.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
     lower.set_yticks([], minor=True)
     lower.set_xlabel("seconds since the first reading")
     lower.set_xlim(0, end * 1.02)
@@ -96,10 +96,10 @@ def _mark(upper: Any, lower: Any, kill: Kill, origin: float, height: float) -> N
 def _rates(epochs: list[EpochPoint], origin: float, end: float) -> tuple[list[float], list[float]]:
     """Give the pace in even steps, each epoch's rows spread over the time that it ran."""
     rates = [0.0] * (int(end / _STEP_S) + 2)
-    for one in epochs:
-        last = one.at - origin
-        first = min(last - one.duration_ms / 1000, last - 0.001)
+    for epoch in epochs:
+        last = epoch.at - origin
+        first = min(last - epoch.duration_ms / 1000, last - 0.001)
         for step in range(max(0, int(first / _STEP_S)), int(last / _STEP_S) + 1):
             inside = min(last, (step + 1) * _STEP_S) - max(first, step * _STEP_S)
-            rates[step] += one.rows * inside / (last - first) / _STEP_S
+            rates[step] += epoch.rows * inside / (last - first) / _STEP_S
     return [step * _STEP_S for step in range(len(rates))], rates

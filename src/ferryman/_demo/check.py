@@ -20,15 +20,15 @@ from ferryman._demo.events import Channel
 from ferryman._demo.fleet import Fleet
 from ferryman._demo.local_spark import local_spark
 from ferryman._demo.operators import ALARM, checkpoint_path, sink_path
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import directory
-from ferryman._spark.state import StateView
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
+from ferryman._spark.api.state_view import StateView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """What to ask of one operator.
 
@@ -73,35 +73,35 @@ _ALARMS = f"""
 
 QUESTIONS = (
     Question(
-        "RunningAverage",
-        "row by row",
-        "sensor",
-        "SELECT * FROM expected_averages",
-        "SELECT sensor, count(*) AS n, sum(value) AS total FROM readings GROUP BY sensor",
-        ("total", "sum of values"),
+        operator="RunningAverage",
+        kind="row by row",
+        key="sensor",
+        rows="SELECT * FROM expected_averages",
+        state="SELECT sensor, count(*) AS n, sum(value) AS total FROM readings GROUP BY sensor",
+        total=("total", "sum of values"),
     ),
     Question(
-        "rooms",
-        "declared",
-        "room",
-        _ROOMS,
-        _ROOMS,
-        ("total", "sum of values"),
-        ("n", "total", "low", "high", "peak"),
+        operator="rooms",
+        kind="declared",
+        key="room",
+        rows=_ROOMS,
+        state=_ROOMS,
+        total=("total", "sum of values"),
+        last=("n", "total", "low", "high", "peak"),
     ),
     Question(
-        "Alarms",
-        "vectorised",
-        "sensor",
-        _ALARMS,
-        _ALARMS,
-        ("alarms", "alarms"),
-        ("n", "alarms", "low", "high"),
+        operator="Alarms",
+        kind="vectorised",
+        key="sensor",
+        rows=_ALARMS,
+        state=_ALARMS,
+        total=("alarms", "alarms"),
+        last=("n", "alarms", "low", "high"),
     ),
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """What was found of one operator, and whether it is what it should be."""
 
@@ -150,7 +150,9 @@ def check(spark: SparkSession, out: Path, channel: Channel) -> None:
     fleet = Fleet.load(out)
     fleet.batch(spark).persist().createOrReplaceTempView("readings")
     spark.sql(_AVERAGES).persist().createOrReplaceTempView("expected_averages")
-    expected = [Expected(spark.sql(one.rows).toArrow(), spark.sql(one.state).toArrow()) for one in QUESTIONS]
+    expected = [
+        Expected(spark.sql(question.rows).toArrow(), spark.sql(question.state).toArrow()) for question in QUESTIONS
+    ]
     checkpoint = Checkpoint(directory(str(checkpoint_path(out))))
     for question, right in zip(QUESTIONS, expected, strict=True):
         try:
@@ -171,19 +173,19 @@ def _answer(
     shown = sinks.read_parquet(spark, str(sink_path(out, question.operator))).toArrow()
     column, what = question.total
     return Answer(
-        question.operator,
-        question.kind,
-        sum(one.rows for one in records),
-        fleet.rows,
-        shown.num_rows,
-        sum(one.output for one in records),
-        what,
-        pc.sum(state[column]).as_py(),
-        pc.sum(expected.state[column]).as_py(),
-        state.num_rows,
-        state.nbytes,
-        _differences(_last(shown, question), expected.rows),
-        _differences(state, expected.state),
+        operator=question.operator,
+        kind=question.kind,
+        rows_in=sum(record.rows for record in records),
+        expected_rows_in=fleet.rows,
+        rows_out=shown.num_rows,
+        committed_rows_out=sum(record.output for record in records),
+        total_of=what,
+        total=pc.sum(state[column]).as_py(),
+        expected_total=pc.sum(expected.state[column]).as_py(),
+        state_keys=state.num_rows,
+        state_bytes=state.nbytes,
+        wrong_rows=_differences(_last(shown, question), expected.rows),
+        wrong_state=_differences(state, expected.state),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from ferryman._testing.processes import below, end, java_of, kill
+from ferryman._os.processes import below, end, java_of, kill
 
 Event = dict[str, Any]
 

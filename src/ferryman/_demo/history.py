@@ -25,7 +25,7 @@ class EpochPoint:
     committed: int
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Kill:
     """One kill and what came after it.
 
@@ -54,7 +54,7 @@ class Kill:
         }
 
 
-@dataclass
+@dataclass(kw_only=True)
 class History:
     """The run so far."""
 
@@ -78,11 +78,11 @@ class History:
 
     def rows_per_s(self, now: float, over_s: float = 3.0) -> float:
         """Give the pace of the last few seconds."""
-        return sum(one.rows for one in self.epochs if one.at > now - over_s) / over_s
+        return sum(epoch.rows for epoch in self.epochs if epoch.at > now - over_s) / over_s
 
     def committed_since(self, at: float) -> int:
         """Count the epochs committed after a moment."""
-        return sum(one.at > at for one in self.epochs)
+        return sum(epoch.at > at for epoch in self.epochs)
 
     def took_up(self, start: float, committed: int) -> None:
         """Learn that a driver has begun, and where."""
@@ -103,10 +103,10 @@ class History:
 
     def facts(self) -> dict[str, Any]:
         """Give what the run amounts to, as JSON values."""
-        times = sorted(one.duration_ms for one in self.epochs)
+        times = sorted(epoch.duration_ms for epoch in self.epochs)
         percentiles = statistics.quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 99
         return {
             "epochs_seen": len(times),
             "epoch_ms": {"p50": round(percentiles[49], 1), "p99": round(percentiles[98], 1)} if times else None,
-            "kills": [one.facts() for one in self.kills],
+            "kills": [kill.facts() for kill in self.kills],
         }

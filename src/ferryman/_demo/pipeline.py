@@ -18,8 +18,8 @@ from ferryman._demo.events import Channel
 from ferryman._demo.fleet import Fleet
 from ferryman._demo.local_spark import cores, local_spark
 from ferryman._demo.operators import OPERATORS, checkpoint_path, outputs
-from ferryman._log.checkpoint import Checkpoint
-from ferryman._log.directory import directory
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
 
 _STATE_EVERY_S = 3.0
 
@@ -50,19 +50,19 @@ def _report(job: Job, channel: Channel, left: int) -> None:
     seen, keys, looked = 0, 0, 0.0
     while left > 0:
         job.wait_for(lambda before=seen: len(job.progress()) > before, timeout=60)  # type: ignore[misc]
-        for one in job.progress()[seen:]:
+        for epoch in job.progress()[seen:]:
             seen += 1
-            left -= one.rows
+            left -= epoch.rows
             if time.monotonic() - looked > _STATE_EVERY_S:
                 keys, looked = _keys(job), time.monotonic()
             channel.say(
                 "epoch",
-                epoch=one.epoch,
-                rows=one.rows,
-                output=one.output,
+                epoch=epoch.epoch,
+                rows=epoch.rows,
+                output=epoch.output,
                 keys=keys,
-                duration_ms=one.duration_ms,
-                committed_at=one.committed_ms / 1000,
+                duration_ms=epoch.duration_ms,
+                committed_at=epoch.committed_ms / 1000,
             )
 
 

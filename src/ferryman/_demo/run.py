@@ -83,13 +83,13 @@ def _result(out: Path, answers: list[dict[str, Any]], found: dict[str, Any]) -> 
     place = checkpoint_path(out)
     return {
         "out": str(out),
-        "equal": bool(answers) and all(one["equal"] for one in answers),
+        "equal": bool(answers) and all(answer["equal"] for answer in answers),
         "operators": answers,
         **found,
         "state": {
-            "keys": sum(one.get("state_keys", 0) for one in answers),
-            "bytes": sum(one.get("state_bytes", 0) for one in answers),
-            "checkpoint_bytes": sum(one.stat().st_size for one in place.rglob("*") if one.is_file()),
+            "keys": sum(answer.get("state_keys", 0) for answer in answers),
+            "bytes": sum(answer.get("state_bytes", 0) for answer in answers),
+            "checkpoint_bytes": sum(file.stat().st_size for file in place.rglob("*") if file.is_file()),
         },
         "missing": [],
     }
@@ -97,7 +97,7 @@ def _result(out: Path, answers: list[dict[str, Any]], found: dict[str, Any]) -> 
 
 def _missing(kills: list[dict[str, Any]]) -> list[str]:
     """Name the kills that were to come and did not: without them the run proves less than it says."""
-    done = {one["victim"] for one in kills}
+    done = {kill["victim"] for kill in kills}
     return [
         f"The {victim} was not killed: the readings ran out before. Give it more time with --seconds."
         for victim in ("Python worker", "driver")

@@ -104,12 +104,12 @@ def _sparkline(history: History, width: int) -> Text:
     step = 0.5
     first = max(history.began, time.time() - width * step)
     columns = [0.0] * width
-    for one in history.epochs:
-        if one.at >= first:
-            columns[min(width - 1, int((one.at - first) / step))] += one.rows
+    for epoch in history.epochs:
+        if epoch.at >= first:
+            columns[min(width - 1, int((epoch.at - first) / step))] += epoch.rows
     top = max(columns) or 1.0
     line = Text.assemble(("rows/s  ", "dim"))
-    killed = {int((one.at - first) / step) for one in history.kills}
+    killed = {int((kill.at - first) / step) for kill in history.kills}
     for position, value in enumerate(columns):
         if position in killed:
             line.append("✗", style="bold red")
@@ -126,14 +126,14 @@ def show_result(console: Console, result: dict[str, Any]) -> None:
     console.print()
     console.print(_operators(result["operators"]))
     console.print(_figures(result))
-    for one in result["operators"]:
-        if not one["equal"]:
-            console.print(Text(f"{one['operator']}: {_why(one)}", style="bold red"))
-    for one in result["missing"]:
-        console.print(Text(one, style="bold red"))
+    for answer in result["operators"]:
+        if not answer["equal"]:
+            console.print(Text(f"{answer['operator']}: {_why(answer)}", style="bold red"))
+    for text in result["missing"]:
+        console.print(Text(text, style="bold red"))
     if result["equal"]:
         console.print(Text("Equal in every row, bit for bit: nothing lost, nothing counted twice.", style="bold green"))
-    elif all(one["equal"] for one in result["operators"]):
+    elif all(answer["equal"] for answer in result["operators"]):
         console.print(Text("NOT PROVED", style="bold red"))
     else:
         console.print(Text("NOT EQUAL", style="bold red"))
@@ -143,8 +143,8 @@ def _operators(answers: list[dict[str, Any]]) -> Table:
     """Lay the operators side by side: eighty columns hold three of them, and one with all its figures in a row not."""
     table = Table(title="The stream, and a plain Spark batch over the same readings", box=box.SIMPLE_HEAD)
     table.add_column("")
-    for one in answers:
-        table.add_column(f"{one['operator']}\n({one['kind']})", justify="right")
+    for answer in answers:
+        table.add_column(f"{answer['operator']}\n({answer['kind']})", justify="right")
     for title, name in (
         ("rows in", "rows_in"),
         ("  plain Spark", "expected_rows_in"),
@@ -156,8 +156,8 @@ def _operators(answers: list[dict[str, Any]]) -> Table:
         ("rows that differ", "wrong_rows"),
         ("state that differs", "wrong_state"),
     ):
-        table.add_row(title, *(_cell(one.get(name)) for one in answers))
-    verdicts = [("yes", "bold green") if one["equal"] else ("NO", "bold red") for one in answers]
+        table.add_row(title, *(_cell(answer.get(name)) for answer in answers))
+    verdicts = [("yes", "bold green") if answer["equal"] else ("NO", "bold red") for answer in answers]
     table.add_row(Text("equal", style="bold"), *(Text(word, style=style) for word, style in verdicts))
     return table
 
@@ -175,8 +175,8 @@ def _figures(result: dict[str, Any]) -> Table:
     }
     if result.get("epoch_ms"):
         rows["epoch time"] = f"p50 {result['epoch_ms']['p50']:,.0f} ms, p99 {result['epoch_ms']['p99']:,.0f} ms"
-    for one in result.get("kills", ()):
-        rows[f"{one['victim']} killed"] = _recovery(one)
+    for kill in result.get("kills", ()):
+        rows[f"{kill['victim']} killed"] = _recovery(kill)
     if "wall_s" in result:
         rows["took"] = f"{result['wall_s']:.0f} s"
     rows["chart"] = result.get("chart") or "none: install ferryman[chart] for one"
@@ -186,28 +186,30 @@ def _figures(result: dict[str, Any]) -> Table:
     return table
 
 
-def _recovery(one: dict[str, Any]) -> str:
-    redone = {"Python worker": "its task was run again", "driver": "the epoch under way was redone"}[one["victim"]]
-    parts = [f"after epoch {one['after_epoch']}"] + ([redone] if one["redone"] else [])
-    if one["recovery_s"] is not None:
-        parts.append(f"next epoch {one['recovery_s']:.1f} s after the kill")
-    if one["victim"] == "driver" and one["caught_up_s"] is not None:
-        parts.append(f"caught up after {one['caught_up_s']:.1f} s")
+def _recovery(kill: dict[str, Any]) -> str:
+    redone = {"Python worker": "its task was run again", "driver": "the epoch under way was redone"}[kill["victim"]]
+    parts = [f"after epoch {kill['after_epoch']}"] + ([redone] if kill["redone"] else [])
+    if kill["recovery_s"] is not None:
+        parts.append(f"next epoch {kill['recovery_s']:.1f} s after the kill")
+    if kill["victim"] == "driver" and kill["caught_up_s"] is not None:
+        parts.append(f"caught up after {kill['caught_up_s']:.1f} s")
     return ", ".join(parts)
 
 
-def _why(one: dict[str, Any]) -> str:
-    if "error" in one:
-        return str(one["error"])
+def _why(answer: dict[str, Any]) -> str:
+    if "error" in answer:
+        return str(answer["error"])
     reasons = []
-    if one["rows_in"] != one["expected_rows_in"]:
-        reasons.append(f"took in {one['rows_in']:,} rows of {one['expected_rows_in']:,}")
-    if one["rows_out"] != one["committed_rows_out"]:
-        reasons.append(f"its sink shows {one['rows_out']:,} rows, and {one['committed_rows_out']:,} were committed")
-    if one["wrong_rows"]:
-        reasons.append(f"{one['wrong_rows']:,} rows of its sink are not those of the batch")
-    if one["wrong_state"] or one["total"] != one["expected_total"]:
-        reasons.append(f"{one['wrong_state']:,} rows of its state are not those of the batch")
+    if answer["rows_in"] != answer["expected_rows_in"]:
+        reasons.append(f"took in {answer['rows_in']:,} rows of {answer['expected_rows_in']:,}")
+    if answer["rows_out"] != answer["committed_rows_out"]:
+        reasons.append(
+            f"its sink shows {answer['rows_out']:,} rows, and {answer['committed_rows_out']:,} were committed"
+        )
+    if answer["wrong_rows"]:
+        reasons.append(f"{answer['wrong_rows']:,} rows of its sink are not those of the batch")
+    if answer["wrong_state"] or answer["total"] != answer["expected_total"]:
+        reasons.append(f"{answer['wrong_state']:,} rows of its state are not those of the batch")
     return "; ".join(reasons)
 
 

@@ -23,7 +23,7 @@ from ferryman._demo.history import History, Kill, Victim
 from ferryman._demo.operators import checkpoint_path
 from ferryman._demo.show import Show
 from ferryman._model.errors import JobFailed
-from ferryman._testing.processes import kill, look, python_workers
+from ferryman._os.processes import kill, look, python_workers
 
 # At which part of the readings the kills come: early enough to see the stream before, late enough to see it after.
 _WORKER_AT, _DRIVER_AT = 0.3, 0.55
@@ -35,7 +35,7 @@ class Supervisor:
     """Watch over the processes of one run."""
 
     def __init__(self, fleet: Fleet, out: Path, show: Show) -> None:
-        self.history = History(fleet, time.time())
+        self.history = History(fleet=fleet, began=time.time())
         self._out = out
         self._show = show
         self._child: Child | None = None
@@ -135,7 +135,7 @@ class Supervisor:
             strike.redone = _batch_under_way(checkpoint_path(self._out))
 
     def _struck(self, victim: Victim, ids: list[int], at: float | None = None) -> Kill:
-        strike = Kill(victim, ids, at or time.time(), self.history.epoch)
+        strike = Kill(victim=victim, ids=ids, at=at or time.time(), epoch=self.history.epoch)
         self.history.kills.append(strike)
         named = "the driver and its JVM" if victim == "driver" else "a Python worker"
         self._show.happened(f"kill -9 {' '.join(map(str, ids))}: {named}, after epoch {strike.epoch}", bad=True)
@@ -167,13 +167,13 @@ class Supervisor:
                 self._show.phase("")
                 self._show.happened(f"the job runs, from row {event['committed']:,}")
             case "epoch":
-                waiting = [one for one in self.history.kills if one.recovered_at is None]
+                waiting = [kill for kill in self.history.kills if kill.recovered_at is None]
                 self.history.add(
                     event["epoch"], event["rows"], event["committed_at"], event["duration_ms"], event["keys"]
                 )
-                for one in waiting:
-                    if one.recovered_at is not None:
-                        took = one.recovered_at - one.at
+                for kill in waiting:
+                    if kill.recovered_at is not None:
+                        took = kill.recovered_at - kill.at
                         self._show.happened(f"epoch {event['epoch']} is committed, {took:.1f} s after the kill")
             case "finished":
                 self.history.finished = True
@@ -213,7 +213,7 @@ def _crashed(log: Path) -> bool:
 def _batch_under_way(checkpoint: Path) -> bool:
     """Tell whether Spark had begun a micro-batch that it had not done with."""
     begun, done = (
-        {one.name for one in (checkpoint / "spark" / side).glob("*") if one.name.isdigit()}
+        {file.name for file in (checkpoint / "spark" / side).glob("*") if file.name.isdigit()}
         for side in ("offsets", "commits")
     )
     return bool(begun - done)

@@ -10,11 +10,13 @@ Before that commit a plan can be aborted and was never there; after it, it is do
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ferryman._migrate.strategies import Strategy
-from ferryman._model.records import RoutingTable
-from ferryman._routing.planning import Move
+from ferryman._migrate.plan import Plan
+from ferryman._migrate.plan_events import Arrived, EpochBegan, EpochEnded, Event, Failed, GivenUp, Instruction, Prepared
+from ferryman._migrate.planning import Move
+from ferryman._model.routing import RoutingTable
 
 
 class Phase(enum.Enum):
@@ -32,38 +34,13 @@ OVER = (Phase.DONE, Phase.ABORTED)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to become of a routing table, and how.
-
-    Attributes
-    ----------
-    before, after
-        The tables.
-    strategy
-        How to get from one to the other.
-    steps
-        The moves, in groups that switch together.
-    """
-
-    before: RoutingTable
-    after: RoutingTable
-    strategy: Strategy
-    steps: tuple[tuple[Move, ...], ...]
-
-    @property
-    def moves(self) -> tuple[Move, ...]:
-        """List all moves."""
-        return tuple(move for step in self.steps for move in step)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What an epoch is to look like.
+class Assignment:
+    """Who owns what in an epoch, and whose rows wait in it.
 
     Attributes
     ----------
     table
-        Who owns what in it.
+        Who owns what.
     held
         The groups whose rows are kept for later.
     """
@@ -72,7 +49,7 @@ class Layout:
     held: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Migration:
     """Where a plan stands.
 
@@ -92,7 +69,7 @@ class Migration:
         The groups that need not be waited for any more: their main is at its new place, or it cannot be had and will
         be rebuilt there. So will one that is gone again with its host before the switch.
     running
-        The layout of the epoch under way, if one is.
+        The assignment of the epoch under way, if one is.
     aborting
         Whether somebody asked to give up.
     reason
@@ -105,14 +82,14 @@ class Migration:
     step: int = 0
     prepared: bool = False
     arrived: frozenset[int] = frozenset()
-    running: Layout | None = None
+    running: Assignment | None = None
     aborting: bool = False
     reason: str = ""
 
     @classmethod
     def of(cls, plan: Plan) -> Migration:
         """Begin a plan."""
-        return cls(plan, Phase.PREPARE, plan.before)
+        return cls(plan=plan, phase=Phase.PREPARE, table=plan.before)
 
     # -- what is to be done ------------------------------------------------------------------------
 
@@ -139,49 +116,51 @@ class Migration:
         """List the moves whose old main copy is of no use any more."""
         return tuple(move for step in self.plan.steps[: self.step] for move in step)
 
-    def layout(self) -> Layout:
-        """Give the layout of the epoch that is about to begin."""
+    def assignment(self) -> Assignment:
+        """Give the assignment of the epoch that is about to begin."""
         if self.phase is Phase.SWITCH:
             switched = self._with_step()
             if self.plan.strategy.switches_first:
-                return Layout(switched, self._missing())
-            return Layout(switched)
+                return Assignment(switched, self._missing())
+            return Assignment(switched)
         if self.phase is Phase.COPY and self.plan.strategy.waits == "moving":
-            return Layout(self.table, frozenset(move.group for move in self._moving()))
+            return Assignment(self.table, frozenset(move.group for move in self._moving()))
         if self.phase is Phase.RELEASE and self.plan.strategy.switches_first:
-            return Layout(self.table, self._missing())
-        return Layout(self.table)
+            return Assignment(self.table, self._missing())
+        return Assignment(self.table)
 
     # -- what happened -----------------------------------------------------------------------------
 
-    def on_prepared(self) -> Migration:
-        """Learn that the layouts to come are ready."""
-        return replace(self, prepared=True)._settled()
+    def handle(self, event: Event) -> tuple[Migration, tuple[Instruction, ...]]:
+        """Learn what happened; give the machine after it, and what is to be done because of it."""
+        after = self.after(event)
+        wanted = []
+        # What waits is only known when an epoch has ended.
+        if isinstance(event, EpochEnded) or after.over != self.over or after.assignment() != self.assignment():
+            wanted.append(Instruction.EPOCH)
+        if after.over and not self.over:
+            wanted.append(Instruction.RELEASE)
+        return after, tuple(wanted)
 
-    def on_arrived(self, group: int) -> Migration:
-        """Learn that a group's main is at its new place; or that it will be rebuilt there from the checkpoint."""
-        if self.over:
-            return self
-        return replace(self, arrived=self.arrived | {group})._settled()
+    def after(self, event: Event) -> Migration:
+        """Give the machine after something happened."""
+        match event:
+            case Prepared(plan):
+                return replace(self, plan=plan, prepared=True)._settled()
+            case Arrived(groups):
+                return self if self.over else replace(self, arrived=self.arrived | groups)._settled()
+            case Failed(groups, reason):
+                # Where they have switched already they are rebuilt from the checkpoint.
+                return self.after(Arrived(groups) if self.phase is Phase.RELEASE else GivenUp(reason))
+            case GivenUp(reason):
+                over = self.over or self.phase is Phase.RELEASE
+                return self if over else replace(self, aborting=True, reason=reason)._settled()
+            case EpochBegan():
+                return replace(self, running=self.assignment())
+            case EpochEnded(committed):
+                return self._ended(committed)
 
-    def on_failed(self, group: int, reason: str) -> Migration:
-        """Give up, as a group cannot be copied; where it has switched already it is rebuilt from the checkpoint."""
-        if self.phase is Phase.RELEASE:
-            return self.on_arrived(group)
-        return self.on_abort(reason)
-
-    def on_abort(self, reason: str) -> Migration:
-        """Give up, if there still is something to give up."""
-        if self.over or self.phase is Phase.RELEASE:
-            return self
-        return replace(self, aborting=True, reason=reason)._settled()
-
-    def on_begin(self) -> Migration:
-        """Learn that an epoch begins, with what `layout` says."""
-        return replace(self, running=self.layout())
-
-    def on_ended(self, *, committed: bool) -> Migration:
-        """Learn that the epoch under way was committed, or that it failed."""
+    def _ended(self, committed: bool) -> Migration:
         assert self.running is not None, "an epoch ends after it began"
         table = self.running.table if committed else self.table
         switched = table.version != self.table.version
@@ -237,3 +216,11 @@ class Migration:
         # Between two numbers of instances there are as many as in the larger.
         instances = max(self.plan.before.instances, self.plan.after.instances)
         return RoutingTable(self.table.version + 1, instances, tuple(owner), self.table.pins)
+
+
+def replay(start: Migration, events: Iterable[Event]) -> Migration:
+    """Give the machine that events lead to; the same one every time, whatever else went on when they came."""
+    machine = start
+    for event in events:
+        machine = machine.after(event)
+    return machine

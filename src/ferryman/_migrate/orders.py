@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cargo:
     """What is known of a group that is to be copied.
 
@@ -40,22 +40,22 @@ Order = Callable[[Iterable[Cargo]], list[Cargo]]
 
 def by_id(cargo: Iterable[Cargo]) -> list[Cargo]:
     """Go by number: what a controller does that knows nothing."""
-    return sorted(cargo, key=lambda one: one.group)
+    return sorted(cargo, key=lambda group_cargo: group_cargo.group)
 
 
 def by_arrival(cargo: Iterable[Cargo]) -> list[Cargo]:
     """Go by whose row has waited longest: the first row waits least."""
-    return sorted(cargo, key=lambda one: (one.arrived, one.group))
+    return sorted(cargo, key=lambda group_cargo: (group_cargo.arrived, group_cargo.group))
 
 
 def by_size(cargo: Iterable[Cargo]) -> list[Cargo]:
     """Send the smallest first."""
-    return sorted(cargo, key=lambda one: (one.bytes, one.group))
+    return sorted(cargo, key=lambda group_cargo: (group_cargo.bytes, group_cargo.group))
 
 
 def by_backlog(cargo: Iterable[Cargo]) -> list[Cargo]:
     """Send what frees most rows per byte first: the mean row waits least (Smith's rule)."""
-    return sorted(cargo, key=lambda one: (-one.backlog / max(one.bytes, 1), one.group))
+    return sorted(cargo, key=lambda group_cargo: (-group_cargo.backlog / max(group_cargo.bytes, 1), group_cargo.group))
 
 
 def johnson(cargo: Iterable[Cargo]) -> list[Cargo]:
@@ -66,22 +66,22 @@ def johnson(cargo: Iterable[Cargo]) -> list[Cargo]:
 
     Examples
     --------
-    >>> some = [Cargo(0, copy_s=5, work_s=1), Cargo(1, copy_s=1, work_s=3), Cargo(2, copy_s=4, work_s=2)]
-    >>> [one.group for one in johnson(some)]
+    >>> some = [Cargo(group=n, copy_s=copy, work_s=work) for n, copy, work in ((0, 5, 1), (1, 1, 3), (2, 4, 2))]
+    >>> [group_cargo.group for group_cargo in johnson(some)]
     [1, 2, 0]
     """
 
-    def place(one: Cargo) -> tuple[float, ...]:
-        if one.copy_s < one.work_s:
-            return 0, one.copy_s, -one.work_s, one.group
-        return 1, -one.work_s, one.group
+    def place(group_cargo: Cargo) -> tuple[float, ...]:
+        if group_cargo.copy_s < group_cargo.work_s:
+            return 0, group_cargo.copy_s, -group_cargo.work_s, group_cargo.group
+        return 1, -group_cargo.work_s, group_cargo.group
 
     return sorted(cargo, key=place)
 
 
 def demand(cargo: Iterable[Cargo]) -> list[Cargo]:
     """Send what the new owner asked for, in the order it asked; then the rest."""
-    return sorted(cargo, key=lambda one: (one.demanded, one.group))
+    return sorted(cargo, key=lambda group_cargo: (group_cargo.demanded, group_cargo.group))
 
 
 ORDERS: dict[str, Order] = {

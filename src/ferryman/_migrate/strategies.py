@@ -1,6 +1,7 @@
 """The known ways to move state, as values: they differ in what waits, when the routing changes, and in how many steps.
 
-One engine runs them all, with one transport, so that a comparison compares protocols and nothing else.
+One engine runs them all, with one transport, so that a comparison compares protocols and nothing else. `live` is the
+one to use, and `replicate` its name where replicas stand by; all others are there to be measured against.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ferryman._migrate.orders import ORDERS
+from ferryman._migrate.planning import Move
 from ferryman._model.errors import InvalidPlan
-from ferryman._routing.planning import Move
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class Strategy:
         What moves together: everything, one group, or as many as there are pairs of instances that are free.
     order
         Which group is copied first, a name of `orders`.
+    asks
+        How a target that rows wait for asks for what comes to it: once for all; for one group after the other; or once
+        for all, and its source is told another order when more rows wait.
     """
 
     name: str
@@ -37,18 +41,19 @@ class Strategy:
     switches_first: bool = False
     steps: Literal["all", "one", "matching"] = "all"
     order: str = "by_id"
+    asks: Literal["once", "one_by_one", "reordered"] = "once"
 
 
 STRATEGIES = {
-    one.name: one
-    for one in (
+    known.name: known
+    for known in (
         Strategy("stop_restart", "everything"),
         Strategy("pause_resume", "moving"),
         Strategy("fluid", "moving", steps="one"),
         Strategy("batched", "moving", steps="matching"),
         Strategy("replicate", "nothing"),
-        Strategy("fetch", "moving", switches_first=True, order="demand"),
-        Strategy("push", "moving", switches_first=True, order="johnson"),
+        Strategy("fetch", "moving", switches_first=True, order="demand", asks="one_by_one"),
+        Strategy("push", "moving", switches_first=True, order="johnson", asks="reordered"),
         Strategy("live", "nothing", order="johnson"),
     )
 }

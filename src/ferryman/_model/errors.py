@@ -181,7 +181,7 @@ def _raised_at(error: FerrymanError) -> str:
     if not isinstance(error, OperatorFailed) or error.__cause__ is None:
         return ""
     frames = traceback.extract_tb(error.__cause__.__traceback__)
-    own = [one for one in frames if not Path(one.filename).is_relative_to(_PACKAGE)]
+    own = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
     return "\nIt was raised here:\n" + "".join(traceback.format_list(own)).rstrip() if own else ""
 
 
@@ -194,5 +194,5 @@ def from_text(text: str) -> FerrymanError | None:
 
 
 def _kinds(cls: type[FerrymanError]) -> dict[str, type[FerrymanError]]:
-    below = (name_of for one in cls.__subclasses__() for name_of in _kinds(one).items())
+    below = (name_of for kind in cls.__subclasses__() for name_of in _kinds(kind).items())
     return {cls.__name__: cls, **dict(below)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ferryman._model.shape import mapped
+from ferryman._model.json_values import mapped, text, whole
 
 
 @dataclass(frozen=True)
@@ -37,5 +37,6 @@ class SparkLog:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> SparkLog:
         """Read it back from JSON; an earlier version kept nothing."""
-        offsets = {int(batch): str(text) for batch, text in mapped(raw.get("offsets", {}), "offsets").items()}
-        return cls(offsets, str(raw.get("metadata", "")))
+        kept = mapped(raw.get("offsets", {}), "offsets").items()
+        offsets = {whole(int(batch), "a batch"): text(written, "offsets") for batch, written in kept}
+        return cls(offsets, text(raw.get("metadata", ""), "metadata"))

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ferryman._model.shape import long, mapped
+from ferryman._model.json_values import long, mapped
 
 
 @dataclass(frozen=True)
 class Watermarks:
-    """Say how far event time has come: no row older than the watermark is waited for.
+    """Say how far event time has come: no row whose time is not after the watermark is waited for.
 
     Attributes
     ----------
@@ -19,7 +19,7 @@ class Watermarks:
         Each declared watermark: the latest time seen less the delay. By its column, and where several are declared on
         one column, by that and the first operator after it: "time@sensors".
     used_ms
-        What the epoch itself went by; rows older than that are late in the next epoch.
+        What the epoch itself went by; rows that are not after that are late in the next epoch.
     next_ms
         What the next epoch goes by: the least of all inputs, once each has seen a row or has been silent for too long.
     heard_ms
@@ -80,7 +80,9 @@ class Watermarks:
         if held:
             return Watermarks(inputs, self.used_ms, self.next_ms, heard)
         counted = [inputs.get(name) for name in names if name not in heard or now_ms - heard[name] < idle[name]]
-        least = None if not counted or None in counted else min(one for one in counted if one is not None)
+        least = (
+            None if not counted or None in counted else min(input_ms for input_ms in counted if input_ms is not None)
+        )
         if least is not None and self.next_ms is not None:
             least = max(least, self.next_ms)
         return Watermarks(inputs, self.next_ms, self.next_ms if least is None else least, heard)
@@ -93,12 +95,12 @@ class Watermarks:
     @classmethod
     def parse(cls, raw: Any) -> Watermarks:
         """Read them back from JSON."""
-        one = cls(**mapped(raw, "watermarks"))
-        for name, value in mapped(one.inputs, "inputs").items():
+        watermarks = cls(**mapped(raw, "watermarks"))
+        for name, value in mapped(watermarks.inputs, "inputs").items():
             long(value, name)
-        for name, value in mapped(one.heard_ms, "heard_ms").items():
+        for name, value in mapped(watermarks.heard_ms, "heard_ms").items():
             long(value, name)
-        for value in (one.used_ms, one.next_ms):
+        for value in (watermarks.used_ms, watermarks.next_ms):
             if value is not None:
                 long(value, "a watermark")
-        return one
+        return watermarks

@@ -8,6 +8,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ferryman._model.key_groups import group_of
+
 T = TypeVar("T", bound=np.integer)
 
 
@@ -28,10 +30,10 @@ def routed(hashes: npt.NDArray[np.int64], by_group: npt.NDArray[T], pinned: Mapp
     >>> routed(np.array([0, 1, 2, 3]), np.array([7, 8]), {2: 9})
     array([7, 8, 9, 8])
     """
-    found = by_group[np.mod(hashes, len(by_group))]
+    found = by_group[group_of(hashes, len(by_group))]
     if pinned and len(found):
         known = np.array(sorted(pinned), np.int64)
-        own = np.array([pinned[one] for one in known.tolist()], by_group.dtype)
+        own = np.array([pinned[hash] for hash in known.tolist()], by_group.dtype)
         place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
         found = np.where(known[place] == hashes, own[place], found)
     return found

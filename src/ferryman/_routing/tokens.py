@@ -6,6 +6,8 @@ instance, found by trying small ints, makes partition number and instance number
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _MASK = 0xFFFFFFFF
 
 
@@ -30,6 +32,7 @@ def murmur3(value: int, seed: int = 42) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 
+@lru_cache(maxsize=64)
 def tokens(instances: int) -> tuple[int, ...]:
     """Find, for each instance, the smallest int that Spark hashes to its partition.
 

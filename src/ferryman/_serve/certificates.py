@@ -12,6 +12,12 @@ def missing(directory: str) -> list[str]:
     return [name for name in _NAMES if not (Path(directory) / name).is_file()]
 
 
+def paths(directory: str) -> tuple[str, str, str]:
+    """Say where the certificate is, its key and the authority."""
+    certificate, key, authority = (str(Path(directory) / name) for name in _NAMES)
+    return certificate, key, authority
+
+
 def read(directory: str) -> tuple[bytes, bytes, bytes]:
     """Give the certificate, its key and the authority."""
     certificate, key, authority = ((Path(directory) / name).read_bytes() for name in _NAMES)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from ferryman._serve.access import Access
+from ferryman._serve.auth import Access
 from ferryman._serve.wire import PIECES, Bring, Drop, Reorder, Take, failed, unwrap
 
 # How long a call may take that carries state, however much and however slowly, and one that does not.
@@ -58,8 +58,8 @@ def take(
         ended: set[str] = set()
         held: list[pa.RecordBatch] = []
         group: int | None = None
-        for one in _while_it_lives(pieces, location, access):
-            head, rows = unwrap(one, schemas)
+        for piece in _while_it_lives(pieces, location, access):
+            head, rows = unwrap(piece, schemas)
             group = head.group if group is None and head.group in wanted else group
             if head.group != group or head.table in ended:
                 raise ValueError("it sent another key group than was asked for")
@@ -86,16 +86,16 @@ def bring(location: str, access: Access, what: Bring, timeout_s: float = CARRY_S
 
     def arrivals() -> Iterator[dict[str, int]]:
         with access.connect(location) as peer:
-            for one in peer.do_action(flight.Action("bring", what.bytes()), access.options(timeout_s)):
-                yield _arrival(json.loads(one.body.to_pybytes()))
+            for result in peer.do_action(flight.Action("bring", what.bytes()), access.options(timeout_s)):
+                yield _arrival(json.loads(result.body.to_pybytes()))
 
     try:
         left = set(what.groups)
-        for one in _while_it_lives(arrivals, location, access):
-            if one["group"] not in left:
+        for arrival in _while_it_lives(arrivals, location, access):
+            if arrival["group"] not in left:
                 raise ValueError("it told of a key group that it was not asked for, or told twice of one")
-            left.remove(one["group"])
-            yield one
+            left.remove(arrival["group"])
+            yield arrival
         if left:
             raise ValueError("it ended before everything was there")
     except (pa.ArrowException, ValueError, OSError) as error:
@@ -134,16 +134,16 @@ def _while_it_lives(call: Callable[[], Iterator[T]], location: str, access: Acce
     given: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(2)
     left = threading.Event()
 
-    def hand(one: T | None, error: BaseException | None) -> None:
+    def hand(item: T | None, error: BaseException | None) -> None:
         while not left.is_set():
             with contextlib.suppress(queue.Full):
-                given.put((one, error), timeout=1)
+                given.put((item, error), timeout=1)
                 return
 
     def read() -> None:
         try:
-            for one in call():
-                hand(one, None)
+            for item in call():
+                hand(item, None)
                 if left.is_set():
                     return
         except BaseException as error:
@@ -156,7 +156,7 @@ def _while_it_lives(call: Callable[[], Iterator[T]], location: str, access: Acce
     try:
         while True:
             try:
-                one, error = given.get(timeout=SILENCE_S)
+                item, error = given.get(timeout=SILENCE_S)
             except queue.Empty:
                 if time.monotonic() > heard + STUCK_S:
                     raise TimeoutError(f"it lives, and has sent nothing for {STUCK_S / 60:.0f} minutes") from None
@@ -167,7 +167,7 @@ def _while_it_lives(call: Callable[[], Iterator[T]], location: str, access: Acce
                 return
             if error is not None:
                 raise error
-            yield one  # type: ignore[misc]
+            yield item  # type: ignore[misc]
     finally:
         left.set()
 

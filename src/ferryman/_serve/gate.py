@@ -22,6 +22,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from ferryman._serve.encryption import context, decrypted
+
 # What one who has not shown the token may send, how long he may stay, and how many of them there may be.
 STRANGER_BYTES = 64 << 10
 STRANGER_S = 10.0
@@ -30,6 +32,9 @@ MOST_STRANGERS = 256
 MOST_FROM_ONE = 64
 # How many callers there may be in all.
 MOST_CALLERS = 512
+
+# How long one who is shown out may take to read the last of what he was sent.
+_PARTING_S = 2.0
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _CONTINUATION = 0, 1, 9
@@ -56,10 +61,13 @@ class Gate:
         The path of the socket on which the server listens.
     token
         What callers show.
+    tls
+        The directory of certificates, if lines are to be encrypted: callers show one before anything else.
     """
 
-    def __init__(self, address: str, inside: str, token: str) -> None:
+    def __init__(self, address: str, inside: str, token: str, tls: str | None = None) -> None:
         self._inside = inside
+        self._encryption = None if tls is None else context(tls)
         self._shown = _shown(f"Bearer {token}")
         self._lock = threading.Lock()
         # Where each came from; who has stayed longest is the first.
@@ -105,15 +113,17 @@ class Gate:
                 return
             # Who sends many does it to his own cost.
             address = count.most_common(1)[0][0]
-        longest = next(one for one, where in self._strangers.items() if where == address)
+        longest = next(stranger for stranger, where in self._strangers.items() if where == address)
         del self._strangers[longest]
         # Its thread sees that and ends.
         with contextlib.suppress(OSError):
             longest.shutdown(socket.SHUT_RDWR)
 
     def _serve(self, caller: socket.socket) -> None:
-        server = socket.socket(socket.AF_UNIX)
+        server, line = socket.socket(socket.AF_UNIX), caller
         back: threading.Thread | None = None
+        passing: threading.Thread | None = None
+        until = time.monotonic() + STRANGER_S
 
         def leave() -> None:
             with self._lock:
@@ -121,30 +131,36 @@ class Gate:
 
         try:
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._encryption is not None:
+                line, passing = decrypted(caller, self._encryption, until)
             server.connect(self._inside)
-            back = threading.Thread(target=_pass_on, args=(server, caller), name="ferryman-caller", daemon=True)
+            back = threading.Thread(target=_pass_on, args=(server, line), name="ferryman-caller", daemon=True)
             back.start()
-            if self._admit(caller, server):
+            if self._admit(line, server, until):
                 leave()
-                _pass_on(caller, server)
+                _pass_on(line, server)
         except OSError:
             # One of the two is gone.
             pass
         finally:
-            for one in (caller, server):
+            for end in (line, server):
                 with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    end.shutdown(socket.SHUT_RDWR)
             if back is not None:
                 back.join()
+            if passing is not None:
+                # He may not have read yet what he was told.
+                passing.join(_PARTING_S)
+            with contextlib.suppress(OSError):
+                caller.shutdown(socket.SHUT_RDWR)
             leave()
-            caller.close()
-            server.close()
+            for end in (caller, line, server):
+                end.close()
             with self._lock:
                 self._callers -= 1
 
-    def _admit(self, caller: socket.socket, server: socket.socket) -> bool:
+    def _admit(self, caller: socket.socket, server: socket.socket, until: float) -> bool:
         """Pass frames on until one shows the token; False where none does in time."""
-        until = time.monotonic() + STRANGER_S
         if (preface := _read(caller, len(_PREFACE), until)) != _PREFACE:
             return False
         server.sendall(preface)
@@ -162,7 +178,7 @@ class Gate:
             if len(content) < size:
                 return False
             server.sendall(head + content)
-            if kind in (_HEADERS, _CONTINUATION) and any(one in content for one in self._shown):
+            if kind in (_HEADERS, _CONTINUATION) and any(shown in content for shown in self._shown):
                 return True
 
 
@@ -197,9 +213,9 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
             _splice(source, target)
         else:
             _copy(source, target)
-    for one in (target, source):
+    for end in (target, source):
         with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            end.shutdown(socket.SHUT_RDWR)
 
 
 def _splice(source: socket.socket, target: socket.socket) -> None:
@@ -225,8 +241,8 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 def _shown(value: str) -> tuple[bytes, ...]:
     """Give the ways in which a value may stand in a block of headers: plain, or coded, but for its last bits."""
     plain = struct.pack("B", len(value)) + value.encode() if len(value) < 127 else value.encode()
-    if not all(one in _HUFFMAN for one in value):
+    if not all(letter in _HUFFMAN for letter in value):
         return (plain,)
-    bits = "".join(f"{code:0{size}b}" for code, size in (_HUFFMAN[one] for one in value))
+    bits = "".join(f"{code:0{size}b}" for code, size in (_HUFFMAN[letter] for letter in value))
     whole = len(bits) // 8
     return plain, int(bits[: 8 * whole], 2).to_bytes(whole, "big")

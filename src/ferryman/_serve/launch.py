@@ -14,12 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ferryman._model.errors import PeerFailed
+from ferryman._os.processes import kill, look
 from ferryman._serve import client
-from ferryman._serve.access import Access
-from ferryman._serve.host import LOCATION, Configuration
-from ferryman._testing.processes import kill, look
+from ferryman._serve.auth import Access
+from ferryman._serve.state_host import LOCATION, Configuration
 
-_MODULE = "ferryman._serve.host"
+_MODULE = "ferryman._serve.state_host"
 _STARTED = "state-host.started"
 # One that has not come up after so long will not.
 _PATIENCE_S = 60.0

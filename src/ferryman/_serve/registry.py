@@ -9,7 +9,7 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ferryman._serve.private import own_directory
+from ferryman._os.user_directory import own_directory
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ def place() -> Path:
     return Path(chosen) if chosen else own_directory() / "jobs"
 
 
-def announce(one: Running) -> Path:
+def announce(job: Running) -> Path:
     """Write a job's file; remove it when the job ends. What killed drivers left is removed now."""
     folder = place()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     running()
     _remove_sockets()
-    file = folder / f"{one.pid}-{one.token[:8]}.json"
+    file = folder / f"{job.pid}-{job.token[:8]}.json"
     # Whole before it has its name: who lists jobs takes half a file for one that a killed driver left.
     new = folder / f".{file.name}"
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-        json.dump(asdict(one), out)
+        json.dump(asdict(job), out)
     new.rename(file)
     return file
 
@@ -66,8 +66,8 @@ def running() -> list[Running]:
             if file.stat().st_uid != os.getuid():
                 # Whoever may write into a shared directory must not have us call him.
                 continue
-            one = Running(**json.loads(file.read_text()))
-            os.kill(one.pid, 0)
+            job = Running(**json.loads(file.read_text()))
+            os.kill(job.pid, 0)
         except ProcessLookupError:
             # In another container, which shares the directory, processes have other numbers.
             if _is_left(own_directory() / f"control-{file.stem}.sock"):
@@ -78,7 +78,7 @@ def running() -> list[Running]:
         except OSError:
             continue
         else:
-            found.append(one)
+            found.append(job)
     return found
 
 

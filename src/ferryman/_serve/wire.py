@@ -13,7 +13,7 @@ import pyarrow.flight as flight
 import xxhash
 
 from ferryman._model.errors import PeerFailed
-from ferryman._serve.access import AUTHORIZATION
+from ferryman._serve.auth import AUTHORIZATION
 
 # A main copy travels in batches of about so many bytes: large enough to be fast, small enough that nobody has to wait
 # long for the line, the store or a core because of one.
@@ -123,7 +123,7 @@ def parse(kind: type[Any], data: bytes) -> Any:
     try:
         raw = json.loads(data)
         if "groups" in raw:
-            raw["groups"] = tuple(int(one) for one in raw["groups"])
+            raw["groups"] = tuple(int(group) for group in raw["groups"])
         return kind(**raw)
     except (ValueError, TypeError, KeyError) as error:
         raise flight.FlightServerError(f"this is not a request for {kind.__name__}: {error}") from error
@@ -149,7 +149,7 @@ class Head:
 def piece(head: Head, rows: pa.RecordBatch | None) -> pa.RecordBatch:
     """Wrap some rows of a main copy."""
     data = b"" if rows is None else memoryview(rows.serialize())
-    values = [*([one] for one in asdict(head).values()), [data], [head.digest(data)]]
+    values = [*([value] for value in asdict(head).values()), [data], [head.digest(data)]]
     return pa.RecordBatch.from_arrays(
         [pa.array(value, field.type) for value, field in zip(values, PIECES, strict=True)], schema=PIECES
     )
@@ -180,7 +180,7 @@ def unwrap(data: pa.RecordBatch, schemas: Mapping[str, pa.Schema]) -> tuple[Head
 
 
 class Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Let in only who knows the job's token."""
+    """Let in only who knows the token: of a state host, its job; of a job's control endpoint, a shell of its user."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
@@ -190,7 +190,10 @@ class Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         """Refuse a call without the token."""
         given = next((values[0] for name, values in headers.items() if name.lower() == AUTHORIZATION), "")
         if not hmac.compare_digest(given.encode(), self._expected.encode()):
-            raise flight.FlightUnauthenticatedError("a state host only serves the job it belongs to")
+            raise flight.FlightUnauthenticatedError(
+                "the call did not bring this job's token. A state host serves its own job alone, and a job the "
+                "commands of its own user"
+            )
 
 
 def failed(location: str, error: BaseException) -> PeerFailed:

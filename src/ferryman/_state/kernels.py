@@ -20,8 +20,8 @@ def warm() -> None:
     Run once in the driver before the stream starts: compiling in every new worker costs seconds.
     """
     importlib.import_module("ferryman._state.store.columnar.kernels")
-    for each in ALL:
-        each.compile()
+    for loop in ALL:
+        loop.compile()
 
 
 # An index entry is the high half of the hash with a position + 1 in the low half; 0 is a free slot.

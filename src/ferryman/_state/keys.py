@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ferryman._model.errors import KeysTooLarge, NullKey, UnhashableKey
+from ferryman._model.key_groups import group_of
 from ferryman._state import kernels
 from ferryman._state.compiled import Bytes, Ints
 from ferryman._state.words import from_words, one_array, to_words
@@ -71,9 +72,9 @@ class KeySchema:
         if len(self.fields) == 0:
             raise UnhashableKey("The key has no columns, so nothing tells its rows apart. Name at least one.")
         wrong = [
-            f"{each.name} ({each.type})"
-            for each in self.fields
-            if not (_is_narrow(each.type) or _is_text(each.type) or pa.types.is_decimal128(each.type))
+            f"{field.name} ({field.type})"
+            for field in self.fields
+            if not (_is_narrow(field.type) or _is_text(field.type) or pa.types.is_decimal128(field.type))
         ]
         if wrong:
             raise UnhashableKey(
@@ -111,7 +112,7 @@ class Keys:
     def of(cls, schema: KeySchema, hash: npt.NDArray[np.int64], columns: Columns) -> Keys:
         """Make keys from their hashes and typed columns; a null raises `NullKey` where the schema has none."""
         hashes = np.require(hash, np.int64, ["C", "A"])
-        arrays = [one_array(each, dtype) for each, dtype in zip(columns, schema.fields.types, strict=True)]
+        arrays = [one_array(column, dtype) for column, dtype in zip(columns, schema.fields.types, strict=True)]
         for name, array in zip(schema.fields.names, arrays, strict=True):
             if array.null_count and not schema.nulls:
                 raise NullKey(
@@ -152,7 +153,7 @@ class Keys:
         if groups & (groups - 1) == 0:
             # Same as the modulus for a power of two, without a division per row.
             return (self.hash & (groups - 1)).astype(np.int32)
-        return np.mod(self.hash, groups).astype(np.int32)
+        return group_of(self.hash, groups).astype(np.int32)
 
     def raw(self, i: int) -> bytes:
         """Give the canonical bytes of one key."""
@@ -254,7 +255,7 @@ def _unordered(words: Ints, dtype: pa.DataType) -> Ints:
 
 def prefixes(columns: Columns, types: Sequence[pa.DataType], *, nulls: bool) -> list[bytes]:
     """Give what the canonical bytes of keys begin with whose first columns are these."""
-    offsets, data = _encode([one_array(each, dtype) for each, dtype in zip(columns, types, strict=True)], nulls)
+    offsets, data = _encode([one_array(column, dtype) for column, dtype in zip(columns, types, strict=True)], nulls)
     whole, bounds = data.tobytes(), offsets.tolist()
     return [whole[a:b] for a, b in itertools.pairwise(bounds)]
 
@@ -266,17 +267,17 @@ def _encode(arrays: list[pa.Array], nulls: bool) -> tuple[Ints, Bytes]:
     for array in arrays:
         fields += _flagged(array) if nulls else [_text(array) if _is_text(array.type) else _fixed_cells(array)]
     sizes = np.zeros(rows, np.int64)
-    for each in fields:
-        sizes += 4 + np.diff(each[0]) if isinstance(each, tuple) else each.shape[1]
+    for cells in fields:
+        sizes += 4 + np.diff(cells[0]) if isinstance(cells, tuple) else cells.shape[1]
     offsets = np.zeros(rows + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     out = np.empty(offsets[-1], np.uint8)
     cursor = offsets[:-1].copy()
-    for each in fields:
-        if isinstance(each, tuple):
-            kernels.put_bytes(cursor, each[0], each[1], out)
+    for cells in fields:
+        if isinstance(cells, tuple):
+            kernels.put_bytes(cursor, cells[0], cells[1], out)
         else:
-            kernels.put_fixed(cursor, each, out)
+            kernels.put_fixed(cursor, cells, out)
     return offsets, out
 
 

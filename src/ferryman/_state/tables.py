@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ferryman._state.compiled import Ints
-from ferryman._state.evolve import EXPIRES as EXPIRES
-from ferryman._state.evolve import Evolution
+from ferryman._state.earlier_columns import Evolution
 from ferryman._state.keys import Keys, KeySchema, prefixes
 from ferryman._state.store.contract import Found, Ranges, Store, delta_schema, end_of
 from ferryman._state.words import Mask
@@ -28,7 +27,7 @@ GROUP = "_group"
 ALL_ROWS = 1 << 62
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableSpec:
     """One table of an operator.
 
@@ -126,8 +125,10 @@ class Entries:
             schema = self.touched.schema
             self._low = prefixes(columns, schema.fields.types, nulls=schema.nulls)
             self._groups = self.touched.groups(self.total).tolist()
-        low = [self._low[one] for one in positions]
-        return self.store.ranges([self._groups[one] for one in positions], low, [end_of(one) for one in low], limit)
+        low = [self._low[position] for position in positions]
+        return self.store.ranges(
+            [self._groups[position] for position in positions], low, [end_of(prefix) for prefix in low], limit
+        )
 
     def at(self, positions: Sequence[int], subkey: Mapping[str, pa.Array]) -> Found:
         """Read single entries: of each position, the one with the given subkey."""

@@ -30,7 +30,7 @@ def in_zone(rows: pa.Table, zone: str = UTC) -> pa.Table:
 @lru_cache(maxsize=256)
 def _other(schema: pa.Schema, zone: str) -> tuple[tuple[int, pa.Field], ...]:
     """List the columns that have times of another zone, as they are to be."""
-    fields = ((number, one, one.with_type(_zoned(one.type, zone))) for number, one in enumerate(schema))
+    fields = ((number, field, field.with_type(_zoned(field.type, zone))) for number, field in enumerate(schema))
     return tuple((number, after) for number, before, after in fields if after.type != before.type)
 
 
@@ -49,5 +49,5 @@ def _zoned(kind: pa.DataType, zone: str) -> pa.DataType:
     return kind
 
 
-def _field(one: pa.Field, zone: str) -> pa.Field:
-    return one.with_type(_zoned(one.type, zone))
+def _field(field: pa.Field, zone: str) -> pa.Field:
+    return field.with_type(_zoned(field.type, zone))

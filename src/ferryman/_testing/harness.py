@@ -9,46 +9,40 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import xxhash
 
-from ferryman._log.cards import card_of, evolution_of
-from ferryman._log.checkpoint import Checkpoint, keep_all
-from ferryman._log.declared import evolved
-from ferryman._log.directory import LocalDirectory
-from ferryman._log.fold import rebuild
-from ferryman._log.snapshot import write_snapshot
-from ferryman._model.clock import epoch_time
+from ferryman._engine.declaration import declare
+from ferryman._engine.epoch import EpochRunner
+from ferryman._engine.fence import Fenced
+from ferryman._engine.job_options import EpochOptions
+from ferryman._engine.newest_epoch import Newest
+from ferryman._engine.outputs import Outputs
+from ferryman._engine.recovery import Takeover
+from ferryman._engine.source_offsets import Covered
+from ferryman._log.files.cards import evolution_of
+from ferryman._log.files.checkpoint import Checkpoint, keep_all
+from ferryman._log.files.directory import LocalDirectory
+from ferryman._log.fold.fold import rebuild
+from ferryman._log.fold.snapshot import write_snapshot
+from ferryman._migrate.planning import pinned
+from ferryman._model.card import JobCard
 from ferryman._model.errors import InvalidConfiguration
-from ferryman._model.records import DeltaRef, JobCard, Manifest, OperatorRecord, RoutingTable
-from ferryman._model.watermarks import Watermarks
-from ferryman._operator.aggregate import AggregateRunner
-from ferryman._operator.run import Given, Made, Runner
-from ferryman._operator.sides import own_rows, rows_aside
-from ferryman._routing.owners import routed
-from ferryman._routing.planning import pinned
-from ferryman._routing.tokens import tokens
-from ferryman._spark.broadcast import BroadcastTable
-from ferryman._spark.schema import declared_struct, to_arrow
-from ferryman._spark.stream import Operated, Parted, Stream, Watermarked
-from ferryman._spark.task import SEQUENCE, TOKEN, Control, Receipt, run
+from ferryman._model.manifest import Manifest
+from ferryman._model.routing import RoutingTable
+from ferryman._model.spark_log import SparkLog
+from ferryman._spark.api.pipeline import operators_of
+from ferryman._spark.api.stream import Stream
+from ferryman._spark.plan.schema import declared_struct, to_arrow
 from ferryman._state.store.contract import HASH
+from ferryman._testing.crash_at_row import Crash
+from ferryman._testing.local_executor import Input, Listed, LocalExecutor, LocalLayout, LocalLayouts, hashes_of
 
 Rows = Iterable[Any]
-
-
-class Crash(Exception):
-    """The crash that `Harness.epoch` was asked for."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +53,45 @@ class _Interrupted:
     rows: Sequence[Any]
     broadcast: Mapping[str, Sequence[Any]]
     clock_ms: int
-    output: list[tuple[Any, ...]] = field(default_factory=list)
+    output: Listed = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Dies:
-    """Run an operator on the rows before the one it dies at, and die: nothing is written."""
+class _Fence(Fenced):
+    """What a run in a harness writes: nobody else runs on its checkpoint, and a test may have it crash."""
 
-    runner: Runner
+    crash: Literal["", "before-commit", "after-commit"] = ""
 
-    def run(self, given: Given) -> Made:
-        self.runner.run(given)
-        raise Crash(f"a task of epoch {given.epoch} died in the middle of its rows")
+    def look(self, before: str) -> None:
+        """Nobody takes over."""
+
+    def intend(self, epoch: int, time_ms: int, **about: Any) -> None:
+        """Write nothing down: the harness itself knows what it has begun."""
+
+    def commit(self, manifest: Manifest) -> None:
+        """Commit an epoch, unless it is to crash before that."""
+        if self.crash == "before-commit":
+            raise Crash(f"epoch {manifest.epoch} was not committed")
+        super().commit(manifest)
+
+    def tell(self, manifest: Manifest) -> None:
+        """Crash, if that is to be after the commit."""
+        super().tell(manifest)
+        if self.crash:
+            raise Crash(f"epoch {manifest.epoch} was committed")
+
+
+class _Sourceless:
+    """There is no log of the source: an epoch covers what it was given."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    def covered(self, batch: int, newest: Newest, *, silent: bool) -> Covered:
+        """Say nothing of the source."""
+        return Covered(self._checkpoint, newest, batch, SparkLog)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 class Harness:
@@ -135,13 +156,11 @@ class Harness:
         self._hosts = hosts
         self._card: JobCard | None = None
         self._interrupted: _Interrupted | None = None
-        self._broadcasts: dict[str, BroadcastTable] = {}
-        self._broadcast_schemas: dict[str, pa.Schema] = {}
-        self._routing = RoutingTable.even(1, groups, instances)
+        self._layouts = LocalLayouts(RoutingTable.even(1, groups, instances))
         self.redeclare(build)
         keep_all(self.checkpoint)
         if (latest := self._newest()) is not None:
-            self._groups, self._routing = self._declared.groups, latest.routing
+            self._groups, self._layouts.layout = self._declared.groups, LocalLayout(latest.routing)
             if latest.routing.instances != instances:
                 self.rescale(instances)
 
@@ -151,32 +170,17 @@ class Harness:
         One that is refused changes nothing.
         """
         source = Stream(None, self._schema)
-        steps, reads = _steps(build(source), source)
+        executor = self._executor_of(build(source), source)
+        steps = executor.steps
         for step in steps:
             if self._store is not None:
                 step.keep_in(self._store)
-        wanted = {
-            table.name: card_of(step.spec.name, table.key, table.state, table.evolution, table.settings)
-            for step in steps
-            for table in step.spec.tables
-        }
-        # One that had no epoch has changed nothing.
-        card = self.checkpoint.card()
-        if card is None:
-            card = JobCard(uuid.uuid4().hex, "harness", self._groups, wanted)
-            if not self.checkpoint.create_first(card):
-                # Another one was faster, and this is the second.
-                self.redeclare(build)
-                return
-        else:
-            dropped = {step.spec.name: step.spec.dropped for step in steps}
-            fixed = {step.spec.name for step in steps if isinstance(step.spec.runner, AggregateRunner)}
-            card = JobCard(card.id, card.job, card.groups, evolved(card, wanted, dropped, "the harness", fixed))
+        specs = [step.spec for step in operators_of(steps).values()]
+        card = declare(self.checkpoint, specs, job="harness", groups=self._groups, where="the harness")
         # A card that has changed is written with the next epoch, as a job does.
-        self._card, self._steps, self._reads = card, steps, reads
-        self._side_names = _side_names(steps)
+        self._card, self._executor = card, executor
         for step in steps:
-            step.evolve({name: evolution_of(one) for name, one in card.tables.items()})
+            step.evolve({name: evolution_of(table) for name, table in card.tables.items()})
         self.restart()
 
     def __enter__(self) -> Harness:
@@ -210,7 +214,7 @@ class Harness:
         broadcast: Mapping[str, Rows] | None = None,
         crash: bool | Literal["before-commit", "after-commit"] = False,
         crash_at_row: int | None = None,
-    ) -> list[tuple[Any, ...]]:
+    ) -> Listed:
         """Run an epoch on some rows, tuples or dicts, and give what came out; side outputs are in `sides` after it.
 
         What came out are the rows of the stream that `build` gave: of the last operator, or of a side of it. In `sides`
@@ -240,96 +244,86 @@ class Harness:
         self._interrupted = _Interrupted(number, rows, given, self.now_ms)
         return self._tried(self._interrupted, crash, crash_at_row)
 
-    def _tried(self, one: _Interrupted, crash: bool | str, crash_at_row: int | None) -> list[tuple[Any, ...]]:
+    def _tried(self, given: _Interrupted, crash: bool | str, crash_at_row: int | None) -> Listed:
         try:
-            result = self._epoch(one, crash, crash_at_row)
+            result = self._epoch(given, crash, crash_at_row)
         except Crash:
             self.restart()
+            if given.number <= self.epochs:
+                self._interrupted = replace(given, output=self._executor.output)
             raise
         self._interrupted = None
         return result
 
-    def redo(self) -> list[tuple[Any, ...]]:
+    def redo(self) -> Listed:
         """After a crash, run the epoch again that it interrupted, unless that was committed; give what came out.
 
         So does a job that is started again: an epoch that is committed is not run twice, and its sink has its rows.
         """
-        if (one := self._interrupted) is None:
+        if (interrupted := self._interrupted) is None:
             raise InvalidConfiguration("no epoch was interrupted. Ask for it: epoch(rows, crash='before-commit').")
-        if one.number <= self.epochs:
+        if interrupted.number <= self.epochs:
             self._interrupted = None
-            return one.output
+            return interrupted.output
         # At the time it was begun, whatever the clock says now.
-        return self._tried(one, False, None)
+        return self._tried(interrupted, False, None)
 
-    def _epoch(self, one: _Interrupted, crash: bool | str, crash_at_row: int | None) -> list[tuple[Any, ...]]:
-        number, broadcast = one.number, one.broadcast
-        latest = self._newest()
-        self._time_ms = epoch_time(one.clock_ms, latest.time_ms if latest else None).time_ms
-        result = self._table(one.rows)
-        self.sides: dict[str, list[tuple[Any, ...]]] = {}
-        receipts: list[Receipt] = []
-        tables: dict[str, tuple[DeltaRef, ...]] = {}
-        for name, table in self._broadcasts.items():
-            given = self._rows(broadcast.get(name, ()), self._broadcast_schemas[name])
-            ref = table.update(given, number, self._routing, self._time_ms)
-            tables[name] = () if ref is None else (ref,)
-        for step, side in zip(self._steps, self._reads, strict=True):
-            whole, some = self._operate(step, result, number, latest, crash_at_row)
-            crash_at_row = None
-            receipts += some
-            result = own_rows(whole, step.spec.output.names) if side is None else rows_aside(whole, side)
-            for name in step.spec.sides:
-                self.sides[self._side_names[step.spec.name, name]] = _listed(rows_aside(whole, name))
-        if crash in (True, "before-commit"):
-            raise Crash(f"epoch {number} was not committed")
-        if self.checkpoint.card() != self._declared:
-            self.checkpoint.create(self._declared)
-        manifest = self._manifest(number, receipts, latest)
-        output = _listed(result)
-        self._commit(replace(manifest, tables={**manifest.tables, **tables}), output)
-        for table in self._broadcasts.values():
-            table.committed()
-        if crash:
-            self._interrupted = replace(self._interrupted, output=output) if self._interrupted else None
-            raise Crash(f"epoch {number} was committed")
-        return output
+    def _epoch(self, given: _Interrupted, crash: bool | str, crash_at_row: int | None) -> Listed:
+        source = Input(
+            _table(given.rows, to_arrow(self._schema)),
+            {
+                name: _table(given.broadcast.get(name, ()), to_arrow(declared.stream.schema))
+                for name, declared in self._executor.broadcasts.items()
+            },
+            crash_at_row,
+        )
+        self._fence.crash = "" if not crash else "after-commit" if crash == "after-commit" else "before-commit"
+        self._runner.newest.manifest = self._newest()
+        self._runner.run(source, given.number, silent=False, time_ms=given.clock_ms)
+        return self._executor.output
+
+    @property
+    def sides(self) -> dict[str, Listed]:
+        """Give the rows of side outputs in the newest epoch, by name."""
+        return self._executor.sides
 
     def _newest(self) -> Manifest | None:
         return self.checkpoint.latest()
 
-    def _commit(self, manifest: Manifest, output: list[tuple[Any, ...]]) -> None:
-        self.checkpoint.commit(manifest)
-
-    def tick(self, ms: int) -> list[tuple[Any, ...]]:
+    def tick(self, ms: int) -> Listed:
         """Let the clock go on, and run an epoch without rows."""
         self.now_ms += ms
         return self.epoch()
 
     def restart(self) -> None:
         """Forget all main copies, as a job does that is started again."""
-        self._broadcasts, self._broadcast_schemas = {}, {}
-        for step in self._steps:
-            for one in step.spec.tables:
-                if one.broadcast:
-                    stream = step.broadcasts[one.name.rpartition(".")[2]]
-                    self._broadcasts[one.name] = BroadcastTable(
-                        self.checkpoint, self._declared, one, stream, self.epochs
-                    )
-                    self._broadcast_schemas[one.name] = to_arrow(stream.stream.schema)
-        self._run = uuid.uuid4().hex
         shutil.rmtree(self._place / "home", ignore_errors=True)
+        latest = self._newest()
+        takeover = Takeover.alone("harness", latest, self._routing)
+        outputs = Outputs([], self.checkpoint, latest, term=takeover.term, fsync=self._fsync)
+        self._fence = _Fence(self.checkpoint, self._declared, outputs, takeover.term)
+        self._runner = EpochRunner(
+            self.checkpoint,
+            self._declared,
+            self._executor,
+            self._layouts,
+            self._fence,
+            _Sourceless(self.checkpoint),
+            takeover,
+            EpochOptions(home=None, fsync=self._fsync, express=True, clock=None),
+        )
 
     def rescale(self, instances: int) -> None:
         """Go on with another number of instances: key groups split and merge."""
         even = RoutingTable.even(self._routing.version + 1, self._groups, instances)
         pins = tuple(pin for pin in self._routing.pins if pin.instance < instances)
-        self._routing = replace(even, pins=pins)
+        self._layouts.layout = LocalLayout(replace(even, pins=pins))
 
     def pin(self, key: Any, to: int) -> None:
         """Go on with a key on an instance of its own choice, as after `job.move(keys=key, to=to)`."""
         values = key if isinstance(key, tuple) else (key,)
-        self._routing = pinned(self._routing, {int(_hashes([values])[0]): str(key)}, to)
+        hashed = int(hashes_of([values])[0])
+        self._layouts.layout = LocalLayout(pinned(self._routing, {hashed: str(key)}, to))
 
     def snapshot(self) -> None:
         """Fold all deltas so far into a snapshot."""
@@ -340,17 +334,17 @@ class Harness:
         """Go back to an epoch, and on from there."""
         if not 0 <= epoch <= self.epochs:
             raise InvalidConfiguration(f"there is no epoch {epoch}: the newest is {self.epochs}.")
-        later = [f"manifests/{one:012d}.json" for one in self.checkpoint.epochs() if one > epoch]
-        later += [f"snapshots/{one:012d}.json" for one in self.checkpoint.snapshots() if one > epoch]
+        later = [f"manifests/{number:012d}.json" for number in self.checkpoint.epochs() if number > epoch]
+        later += [f"snapshots/{number:012d}.json" for number in self.checkpoint.snapshots() if number > epoch]
         self.checkpoint.directory.delete(later)
         self._interrupted = None
         self.restart()
 
     def state(self, table: str | None = None, epoch: int | None = None) -> list[dict[str, Any]]:
         """Give a table of the state, by default the first operator's own, as of an epoch."""
-        name = table or self._steps[0].spec.name
+        name = table or self._executor.steps[0].spec.name
         rows = rebuild(self.checkpoint, name, self.epochs if epoch is None else epoch, card=self._declared)
-        key = [(one, "ascending") for one, _ in self._declared.tables[name].key]
+        key = [(column, "ascending") for column, _ in self._declared.tables[name].key]
         listed: list[dict[str, Any]] = rows.drop_columns([HASH]).sort_by(key).to_pylist()
         return listed
 
@@ -361,113 +355,14 @@ class Harness:
         assert self._card is not None, "a harness begins with a pipeline"
         return self._card
 
-    def _table(self, rows: Rows) -> pa.Table:
-        return self._rows(rows, to_arrow(self._schema))
+    @property
+    def _routing(self) -> RoutingTable:
+        return self._layouts.layout.routing
 
-    def _rows(self, rows: Rows, schema: pa.Schema) -> pa.Table:
-        listed = [dict(zip(schema.names, row, strict=True)) if not isinstance(row, Mapping) else row for row in rows]
-        return pa.Table.from_pylist(listed, schema=schema)
-
-    def _operate(
-        self, step: Operated, rows: pa.Table, epoch: int, latest: Manifest | None, crash_at_row: int | None
-    ) -> tuple[pa.Table, list[Receipt]]:
-        spec, routing = step.spec, self._routing
-        keys = zip(*(rows.column(name).to_pylist() for name in spec.key.fields.names), strict=True)
-        hashes = _hashes(keys)
-        owners = routed(hashes, np.array(routing.owner), routing.pinned)
-        marked = rows.append_column(HASH, pa.array(hashes)).append_column(SEQUENCE, pa.array(np.arange(len(hashes))))
-        watermarks = latest.watermarks if latest else Watermarks()
-        newest = {one.name: latest.tables.get(one.name, ()) for one in spec.tables} if latest else None
-        control = Control(
-            epoch,
-            self._run,
-            self.checkpoint.directory.address,
-            self._fsync,
-            None,
-            routing.owner,
-            tokens(routing.instances),
-            newest,
-            latest is not None and latest.routing.version == routing.version,
-            self._time_ms,
-            watermarks.next_ms,
-            watermarks.used_ms,
-            {one.name: self._broadcasts[one.name].packed() for one in spec.tables if one.broadcast},
-            pinned=routing.pinned,
-        )
-        outputs, receipts = [], []
-        for instance in range(routing.instances):
-            mine = marked.filter(pa.array(owners == instance))
-            if crash_at_row is not None and owners[crash_at_row] == instance:
-                mine = mine.filter(pc.less(mine.column(SEQUENCE), crash_at_row))
-                spec = replace(spec, runner=_Dies(spec.runner))
-            token = pa.repeat(pa.scalar(control.tokens[instance], pa.int32()), mine.num_rows)
-            here = replace(control, home=str(self._place / "home" / str(instance % self._hosts)))
-            output, receipt = run(spec, here, instance, mine.append_column(TOKEN, token).to_batches())
-            outputs.append(output)
-            receipts.append(receipt)
-        return pa.concat_tables(outputs), receipts
-
-    def _manifest(self, epoch: int, receipts: Sequence[Receipt], latest: Manifest | None) -> Manifest:
-        tables: dict[str, tuple[DeltaRef, ...]] = {}
-        seen: dict[str, int] = {}
-        for receipt in receipts:
-            for name, ref in receipt.deltas.items():
-                tables[name] = (*tables.get(name, ()), ref)
-            for name, time_ms in receipt.watermarks.items():
-                seen[name] = max(time_ms, seen.get(name, time_ms))
-        records = {
-            step.spec.name: OperatorRecord(
-                *(sum(getattr(one, side) for one in receipts if one.operator == step.spec.name) for side in _COUNTED)
-            )
-            for step in self._steps
-        }
-        before = latest.watermarks if latest else Watermarks()
-        declared = [name for step in self._steps for name, _, _ in step.spec.time.watermarks]
-        times = [step.spec.time for step in self._steps]
-        idle = {name: one.idle_ms for one in times for name, _, _ in one.watermarks if one.idle_ms is not None}
-        watermarks = before.after(declared, seen, now_ms=self._time_ms, idle=idle)
-        return Manifest(epoch, epoch, False, self._time_ms, self._routing, records, tables, {}, watermarks)
+    def _executor_of(self, pipeline: Any, source: Stream) -> LocalExecutor:
+        return LocalExecutor(pipeline, source, self._place / "home", self._hosts)
 
 
-def _hashes(keys: Iterable[tuple[Any, ...]]) -> npt.NDArray[np.int64]:
-    return np.array([xxhash.xxh64_intdigest(repr(key).encode()) for key in keys], np.uint64).view(np.int64)
-
-
-def _listed(rows: pa.Table) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in rows.to_pylist()]
-
-
-_COUNTED = ("rows", "keys", "output", "late")
-
-
-def _side_names(steps: Sequence[Operated]) -> dict[tuple[str, str], str]:
-    """Say how the side outputs of some operators are told apart: by name, and by operator where that is not enough."""
-    times = Counter(name for step in steps for name in step.spec.sides)
-    return {
-        (step.spec.name, name): name if times[name] == 1 else f"{step.spec.name}.{name}"
-        for step in steps
-        for name in step.spec.sides
-    }
-
-
-def _steps(stream: Any, source: Stream) -> tuple[list[Operated], list[str | None]]:
-    """List the operators of a pipeline, first to last, and of each which side is read; None for its own rows."""
-    found: list[Operated] = []
-    reads: list[str | None] = []
-    side: str | None = None
-    while stream is not source:
-        if isinstance(stream, Operated):
-            found.append(stream)
-            reads.append(side)
-            side = None
-        elif isinstance(stream, Parted):
-            side = stream.name
-        elif not isinstance(stream, Watermarked):
-            raise InvalidConfiguration(
-                f"the harness runs operators and watermarks, and got {type(stream).__name__}. Test the steps between "
-                "operators on Spark."
-            )
-        stream = stream.parent
-    if not found:
-        raise InvalidConfiguration("the pipeline has no operator. Add .key_by(...).process(...).")
-    return found[::-1], reads[::-1]
+def _table(rows: Rows, schema: pa.Schema) -> pa.Table:
+    listed = [dict(zip(schema.names, row, strict=True)) if not isinstance(row, Mapping) else row for row in rows]
+    return pa.Table.from_pylist(listed, schema=schema)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from ferryman._model.errors import StaleTask, UnknownOption
 from ferryman._state import store
 from ferryman._state.keys import Keys, KeySchema
-from ferryman._state.store import home
+from ferryman._state.store import store_identity
 from ferryman._state.store.rocksdb import options
-from ferryman._testing.forgetful import ForgetfulDisk
-from ferryman._testing.power import power_cut
+from ferryman._testing.power_cut import power_cut
+from ferryman._testing.unsynced_disk import UnsyncedDisk
 
 GROUPS = 4
 IDS = range(48)
@@ -449,12 +449,12 @@ def test_a_home_that_a_power_cut_has_torn_starts_empty_and_works(
     case = Case(backend, "word", "spread")
     rows: dict[int, Row] = {i: (i, None, None) for i in IDS}
     boot = tmp_path / "boot"
-    monkeypatch.setattr(home, "_BOOT", boot)
+    monkeypatch.setattr(store_identity, "_BOOT", boot)
     for seed in range(6):
         boot.write_text(f"{seed}")
         place, journal = tmp_path / str(seed), tmp_path / "journal"
         place.mkdir()
-        ForgetfulDisk(place, journal).close()
+        UnsyncedDisk(place, journal).close()
         opened = case.open(place)
         opened.ingest(case.part(rows), ALL, 3)
         opened.close()

@@ -13,9 +13,9 @@ import history
 import numpy as np
 import pytest
 
-from ferryman._state.store import home as homes
-from ferryman._testing.forgetful import ForgetfulDisk
-from ferryman._testing.power import power_cut
+from ferryman._state.store import store_identity as homes
+from ferryman._testing.power_cut import power_cut
+from ferryman._testing.unsynced_disk import UnsyncedDisk
 
 ALL = np.arange(history.GROUPS)
 GROUP_OF = history.HASHES % history.GROUPS
@@ -36,7 +36,7 @@ class Machine:
     def come_up(self) -> None:
         self._boots += 1
         self._boot.write_text(f"boot-{self._boots}\n")
-        self._disk = ForgetfulDisk(self.home, self._journal)
+        self._disk = UnsyncedDisk(self.home, self._journal)
 
     def cut(self, seed: int) -> None:
         self._disk.close()

@@ -31,7 +31,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 # Each start of a process takes about a second, so not every behaviour is tried on every kind of key.
-narrow_and_wide = pytest.mark.parametrize("kind", ["word", "string"])
+narrow_and_wide = pytest.mark.parametrize("kind", ["word", pytest.param("string", marks=pytest.mark.slow)])
 
 
 def start(backend: str, home: Path, kind: str, groups: np.ndarray, first: int, last: int) -> subprocess.Popen[str]:
@@ -99,10 +99,11 @@ def test_a_lookup_overtaken_by_a_writer_shows_in_the_epochs(backend: str, kind: 
     opened.close()
 
 
-def test_a_killed_writer_leaves_each_group_whole_or_absent(backend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [0, pytest.param(7, marks=pytest.mark.slow)])
+def test_a_killed_writer_leaves_each_group_whole_or_absent(backend: str, more: int, tmp_path: Path) -> None:
     chance = random.Random(7)
     tops = dict.fromkeys(history.KINDS, 0)
-    for kind in [*history.KINDS] + ["word"] * 7:
+    for kind in [*history.KINDS] + ["word"] * more:
         home, top = tmp_path / kind, tops[kind]
         opened = history.open_store(backend, home, kind)
         if top == 0:
@@ -252,7 +253,7 @@ def test_threads_of_one_process_share_a_store(tmp_path: Path) -> None:
         return seen
 
     with ThreadPoolExecutor(4) as threads:
-        counts = [one.result() for one in [threads.submit(read) for _ in range(4)]]
+        counts = [reading.result() for reading in [threads.submit(read) for _ in range(4)]]
     finish(writer)
     assert all(counts)
     opened.close()

@@ -16,8 +16,8 @@ import pytest
 from test_store_processes import ALL, finish, start, wrong_keys
 
 from ferryman._model.errors import UnknownOption
-from ferryman._state.store.rocksdb import ledger
 from ferryman._state.store.rocksdb import store as rocksdb_store
+from ferryman._state.store.rocksdb.which_database import place
 
 
 def databases(home: Path) -> list[str]:
@@ -55,7 +55,7 @@ def test_groups_that_come_together_share_a_database(tmp_path: Path) -> None:
 def test_groups_that_come_one_by_one_do_not_get_a_database_each() -> None:
     database = np.full(256, -1)
     for group in range(256):
-        database[group] = ledger.place(database, np.array([group]))[0]
+        database[group] = place(database, np.array([group]))[0]
     assert np.bincount(database).tolist() == [8] * 32
 
 

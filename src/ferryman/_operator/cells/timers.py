@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ferryman._operator.cells.declare import TIMERS
-from ferryman._operator.cells.focus import Focus
+from ferryman._operator.cells.key_at_hand import Focus
+from ferryman._operator.cells.variables import TIMERS
 
 
 class TimerCell:
     """Register, list and delete the timers of the key at hand."""
 
     def __init__(self, state: pa.Table, focus: Focus) -> None:
-        self._timers: list[set[int]] = [set(one or ()) for one in state.column(TIMERS).to_pylist()]
+        self._timers: list[set[int]] = [set(times or ()) for times in state.column(TIMERS).to_pylist()]
         self._focus = focus
 
     def register(self, time_ms: int) -> None:
@@ -44,4 +44,4 @@ class TimerCell:
 
     def column(self, positions: list[int]) -> pa.Array:
         """Give the column of timers in the first table, for some keys."""
-        return pa.array([sorted(self._timers[one]) or None for one in positions], pa.list_(pa.int64()))
+        return pa.array([sorted(self._timers[position]) or None for position in positions], pa.list_(pa.int64()))

@@ -1,117 +1,140 @@
-"""All cells of an operator in one task: made of what was stored, turned into what changed."""
+"""The states of an operator, as they are stored: which tables and columns each of them makes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 
-from ferryman._operator.cells.declare import (
-    TIMERS,
-    ListVariable,
-    MapVariable,
-    ValueVariable,
-    Variable,
-    due_table,
-)
-from ferryman._operator.cells.focus import Focus
-from ferryman._operator.cells.lists import ListCell
-from ferryman._operator.cells.maps import MapCell
-from ferryman._operator.cells.timers import TimerCell
-from ferryman._operator.cells.values import ValueCell
-from ferryman._operator.run import Given, Made, Time
-from ferryman._state.tables import DUE_TIME, DUE_WHAT, Changes, Parts
+from ferryman._model.errors import UnhashableKey
+from ferryman._operator.cells.records import Record
+from ferryman._state import store as stores
+from ferryman._state.expiry import look_fields, stored_fields
+from ferryman._state.keys import KeySchema
+from ferryman._state.tables import DUE_TIME, DUE_WHAT, GROUP, POSITION, TableSpec
 
-Cell = ValueCell | ListCell | MapCell
+VALUE = "_value"
+SUBKEY = "_key."
+TIMERS = "_timers"
+FIRST, NEXT = "_first", "_next"
+
+_RANGE = pa.struct([(FIRST, pa.int64()), (NEXT, pa.int64())])
 
 
-class Variables:
-    """The cells of an operator's declared state, on the keys of one epoch."""
+@dataclass(frozen=True)
+class Variable:
+    """One state of an operator, by name; with a time to live, what is not written for so long is gone."""
 
-    def __init__(
-        self, declared: Sequence[Variable], given: Given, schema: pa.Schema, *, by_event_time: bool = False
-    ) -> None:
-        self._given = given
-        self._schema = schema
-        now_ms = _now(given.time) if by_event_time else given.time.now_ms
-        self.focus = Focus(len(given.present), now_ms, f"operator {given.operator!r}, epoch {given.epoch}")
-        self.cells = {one.name: self._cell(one) for one in declared}
-        self.timers = TimerCell(given.state, self.focus) if TIMERS in schema.names else None
+    name: str
+    record: Record
+    ttl_ms: int | None = None
 
-    def _cell(self, variable: Variable) -> Cell:
-        given = self._given
-        if isinstance(variable, ValueVariable):
-            return ValueCell(variable, given.state, self.focus)
-        entries = given.entries[f"{given.operator}.{variable.name}"]
-        if isinstance(variable, ListVariable):
-            return ListCell(variable, given.state, entries, self.focus)
-        assert isinstance(variable, MapVariable), "a state is a value, a list or a map"
-        return MapCell(variable, given.state, entries, self.focus, len(given.present))
+    @property
+    def columns(self) -> list[pa.Field]:
+        """Give the columns it has in the operator's first table."""
+        return look_fields(self.name, self.ttl_ms)
 
-    def look_at_expired(self) -> None:
-        """Take out what has expired by now, of the keys that were noted for it."""
-        for at, position, what in self._given.time.due:
-            cell = self.cells.get(what)
-            if cell is not None and cell.expiry is not None:
-                self.focus.position = position
-                cell.look_at_expired()
-            elif what and cell is None:
-                # Of a state that was given up.
-                self.focus.due[at, position, what] = False
-        self.focus.position = None
+    @property
+    def _stored(self) -> list[pa.Field]:
+        return [pa.field(VALUE, self.record.type), *stored_fields(self.ttl_ms)]
 
-    def mutated(self) -> tuple[str, int] | None:
-        """Find a state and a key whose value was handed out and changed in place."""
-        for name, cell in self.cells.items():
-            if (position := cell.mutated()) is not None:
-                return name, position
+    def table(self, operator: str, key: pa.Schema, nulls: bool) -> TableSpec | None:
+        """Give the table of its entries, if it has one."""
         return None
 
-    def made(
-        self,
-        output: pa.Table,
-        values: Mapping[str, pa.Array] | None = None,
-        schema: pa.Schema | None = None,
-        held: Sequence[bool] | None = None,
-    ) -> Made:
-        """Turn what changed into columns, beside those of other values of the keys that changed.
 
-        `held` says of each of these keys whether its other values are to be kept, even if they are all null.
-        """
-        changed = np.flatnonzero(np.frombuffer(self.focus.changed, np.uint8))
-        listed = changed.tolist()
-        columns = [column for cell in self.cells.values() for column in cell.columns(listed)]
-        if self.timers is not None:
-            columns.append(self.timers.column(listed))
-        named = {**(values or {}), **dict(zip(self._schema.names, columns, strict=True))}
-        schema = schema or self._schema
-        state = pa.Table.from_arrays([named[name] for name in schema.names], schema=schema)
-        empty = np.ones(len(listed), bool) if held is None else ~np.array(held, bool)
-        for column in columns:
-            empty &= column.is_null().to_numpy(zero_copy_only=False)
-        # A key that never had a row, and has nothing to put into one, needs none.
-        kept = self._given.present[changed] | ~empty
-        if not kept.all():
-            state, changed, empty = state.filter(pa.array(kept)), changed[kept], empty[kept]
-        return Made(output, state, changed, empty, self._changes())
+@dataclass(frozen=True)
+class ValueVariable(Variable):
+    """One value per key."""
 
-    def _changes(self) -> dict[str, Changes | Parts]:
-        operator = self._given.operator
-        found: dict[str, Changes | Parts] = {}
-        for name, cell in self.cells.items():
-            if not isinstance(cell, ValueCell) and (changes := cell.changes()) is not None:
-                found[f"{operator}.{name}"] = changes
-        due = self.focus.due
-        if due:
-            times, positions, whats = zip(*due, strict=True)
-            subkey = {DUE_TIME: pa.array(times, pa.int64()), DUE_WHAT: pa.array(whats, pa.string())}
-            gone = np.array([not there for there in due.values()])
-            found[due_table(operator)] = Changes(np.array(positions, np.int64), subkey, gone, [])
-        return found
+    @property
+    def columns(self) -> list[pa.Field]:
+        stored = pa.struct([*self.record.fields, *stored_fields(self.ttl_ms)])
+        return [pa.field(self.name, stored), *super().columns]
 
 
-def _now(time: Time) -> int:
-    """Tell how far event time is: as far as the watermark, or where the rows begin."""
-    known = time.watermark_ms if time.watermark_ms is not None else time.earliest_ms
-    return 0 if known is None else known
+@dataclass(frozen=True)
+class ListVariable(Variable):
+    """A list of values per key: an entry for each, by its position."""
+
+    @property
+    def columns(self) -> list[pa.Field]:
+        return [pa.field(self.name, _RANGE), *super().columns]
+
+    def table(self, operator: str, key: pa.Schema, nulls: bool) -> TableSpec:
+        return _table(operator, self.name, pa.schema([*key, (POSITION, pa.int64())]), pa.schema(self._stored), nulls)
+
+
+@dataclass(frozen=True)
+class MapVariable(Variable):
+    """A map per key: an entry for each of its own keys."""
+
+    key: Record = field(default_factory=lambda: Record(()))
+
+    @property
+    def subkey(self) -> list[str]:
+        """Name the columns of the map's own key."""
+        return [SUBKEY + part.name for part in self.key.fields]
+
+    def table(self, operator: str, key: pa.Schema, nulls: bool) -> TableSpec:
+        try:
+            KeySchema(pa.schema(self.key.fields), entries=True, nulls=nulls)
+        except UnhashableKey as error:
+            raise UnhashableKey(f"operator {operator!r}, state {self.name!r}, its own key: {error.message}") from error
+        subkey = [(name, part.type) for name, part in zip(self.subkey, self.key.fields, strict=True)]
+        return _table(operator, self.name, pa.schema([*key, *subkey]), pa.schema(self._stored), nulls)
+
+
+def due_table(operator: str) -> str:
+    """Name the table of what is due, by time."""
+    return f"{operator}.{DUE_TIME}"
+
+
+def _table(operator: str, name: str, key: pa.Schema, state: pa.Schema, nulls: bool) -> TableSpec:
+    keyed = KeySchema(key, entries=True, nulls=nulls)
+    return TableSpec(
+        name=f"{operator}.{name}", operator=operator, key=keyed, state=state, backend=stores.choose(keyed, state)
+    )
+
+
+def group_table(operator: str, name: str, record: Record) -> TableSpec:
+    """Give the table of a state that has a row per key group."""
+    key = KeySchema(pa.schema([(GROUP, pa.int64())]), entries=True)
+    state = pa.schema([pa.field(VALUE, record.type)])
+    return TableSpec(
+        name=f"{operator}.{name}",
+        operator=operator,
+        key=key,
+        state=state,
+        backend=stores.choose(key, state),
+        per_group=True,
+    )
+
+
+def tables_of(
+    operator: str,
+    key: pa.Schema,
+    variables: Sequence[Variable],
+    *,
+    timers: bool,
+    values: Sequence[pa.Field] | pa.Schema = (),
+    windows: bool = False,
+    nulls: bool = False,
+) -> tuple[tuple[TableSpec, ...], str | None]:
+    """List the tables of an operator's state, and name the one of what is due, if it needs one.
+
+    `values` are columns that the first table has besides; `windows` says that something is due when they end, and
+    `nulls` that a key may have nulls in it.
+    """
+    columns = [*values] + [column for variable in variables for column in variable.columns]
+    if timers:
+        columns.append(pa.field(TIMERS, pa.list_(pa.int64())))
+    state, keyed = pa.schema(columns), KeySchema(key, nulls=nulls)
+    tables = [TableSpec(name=operator, operator=operator, key=keyed, state=state, backend=stores.choose(keyed, state))]
+    tables += [made for variable in variables if (made := variable.table(operator, key, nulls)) is not None]
+    if not timers and not windows and all(variable.ttl_ms is None for variable in variables):
+        return tuple(tables), None
+    by_time = pa.schema([(DUE_TIME, pa.int64()), *key, (DUE_WHAT, pa.string())])
+    tables.append(_table(operator, DUE_TIME, by_time, pa.schema([]), nulls))
+    return tuple(tables), due_table(operator)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from ferryman._model.errors import InvalidConfiguration
+from ferryman._spark.compat.group_state import GroupChange, change_of, group_state
 
 TIME_MODES = {
     GroupStateTimeout.NoTimeout: "None",
@@ -44,40 +45,31 @@ class GroupStateProcessor(StatefulProcessor):
         return self._call(key, [pd.DataFrame(columns=self._input)], timerValues, timed_out=True)
 
     def _call(self, key: Any, rows: Iterable[Any], time: Any, *, timed_out: bool) -> Iterator[Any]:
-        before = self._state.get()
-        group = GroupState(
-            before if before is not None else (),  # type: ignore[arg-type]
-            time.getCurrentProcessingTimeInMs(),
-            time.getCurrentWatermarkInMs() if self._watermark else GroupState.NO_TIMESTAMP,
-            self._timeout,
-            timed_out,
-            self._watermark,
-            before is not None,
-            False,
-            False,
-            # Spark does not tell a function of the timeout before.
-            GroupState.NO_TIMESTAMP,
-            b"",
+        group = group_state(
+            self._state.get(),
             self._schema,
+            now_ms=time.getCurrentProcessingTimeInMs(),
+            watermark_ms=time.getCurrentWatermarkInMs() if self._watermark else None,
+            timeout=self._timeout,
+            timed_out=timed_out,
         )
         yield from self._function(key, rows, group)
-        self._keep(group)
+        self._keep(change_of(group))
 
-    def _keep(self, group: GroupState) -> None:
+    def _keep(self, change: GroupChange) -> None:
         """Keep what a call has changed; one that changed nothing leaves the timeout before as well."""
-        timed = group._timeout_timestamp != GroupState.NO_TIMESTAMP
-        if group._removed:
+        if change.removed:
             self._state.clear()
-        elif group._updated:
-            self._state.update(tuple(group._value))
-        elif not timed:
+        elif change.value is not None:
+            self._state.update(change.value)
+        elif change.timeout_ms is None:
             return
         if self._timeout != GroupStateTimeout.NoTimeout:
             for timer in list(self._handle.listTimers()):
                 self._handle.deleteTimer(timer)
-        if timed:
+        if change.timeout_ms is not None:
             # A timeout is over when the time is past it, a timer when the time has come to it.
-            self._handle.registerTimer(int(group._timeout_timestamp) + 1)
+            self._handle.registerTimer(change.timeout_ms + 1)
 
     def close(self) -> None:
         pass

@@ -12,23 +12,24 @@ from pyspark.sql import GroupedData
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
+from ferryman._engine.operator_spec import OperatorSpec, TimeSpec
 from ferryman._model.errors import FerrymanError, InvalidConfiguration, NotOnStream, OperatorFailed
 from ferryman._operator.cells import tables_of
-from ferryman._spark.processor.frames import Batches
+from ferryman._spark.api.stream import find_name
+from ferryman._spark.compat.session import size_in_bytes
+from ferryman._spark.plan.schema import declared_struct, parse_ddl, to_arrow
+from ferryman._spark.plan.user_code import Shared, pickled, unpickled
 from ferryman._spark.processor.group_state import GroupStateProcessor, time_mode
-from ferryman._spark.processor.handle import Recorder
-from ferryman._spark.processor.initial import initial_rows
-from ferryman._spark.processor.run import INITIAL, ProcessorRunner
-from ferryman._spark.schema import declared_struct, parse_ddl, to_arrow
-from ferryman._spark.stream import find_name
-from ferryman._spark.task import OperatorSpec, TimeSpec
-from ferryman._spark.user_code import Shared, pickled, unpickled
-from ferryman._state.evolve import ANY
+from ferryman._spark.processor.initial_state import initial_rows
+from ferryman._spark.processor.input_frames import Batches
+from ferryman._spark.processor.processor_handle import Recorder
+from ferryman._spark.processor.processor_runner import INITIAL, ProcessorRunner
+from ferryman._state.earlier_columns import ANY
 from ferryman._state.keys import KeySchema
 
 if TYPE_CHECKING:
-    from ferryman._spark.keyed import KeyedStream
-    from ferryman._spark.stream import Stream
+    from ferryman._spark.api.keyed import KeyedStream
+    from ferryman._spark.api.stream import Stream
 
 _TIME_MODES = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
 _EXTENSION_TYPES = "spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype"
@@ -126,6 +127,21 @@ class GroupedStream:
             f"ferryman.aggregates has, or an operator: stream.key_by({key}).process(MyOperator)."
         )
 
+    def _event_time(self, name: str, output: StructType, label: str) -> str:
+        """Find the output's column of event time as Spark does; none for an empty name."""
+        found = find_name(name, output.names, exactly=self._keyed.parent.case_sensitive) or name
+        if found and found not in output.names:
+            raise InvalidConfiguration(
+                f"operator {label!r}: eventTimeColumnName={found!r} is not a column of its output, which has "
+                f"{', '.join(output.names)}. Name the output's column of event time."
+            )
+        if found and output[found].dataType not in (TimestampType(), TimestampNTZType()):
+            raise InvalidConfiguration(
+                f"operator {label!r}: eventTimeColumnName={found!r} is of type "
+                f"{output[found].dataType.simpleString()}, and event time is a timestamp. Declare it as one."
+            )
+        return found
+
     def _transform(
         self,
         pandas: bool,
@@ -140,17 +156,7 @@ class GroupedStream:
         label = name or _label(type(processor).__name__)
         mode = _checked(label, processor, output_mode, time_mode)
         output = declared_struct(output_type, label)
-        event_time = find_name(event_time, output.names, exactly=self._keyed.parent.case_sensitive) or event_time
-        if event_time and event_time not in output.names:
-            raise InvalidConfiguration(
-                f"operator {label!r}: eventTimeColumnName={event_time!r} is not a column of its output, which has "
-                f"{', '.join(output.names)}. Name the output's column of event time."
-            )
-        if event_time and output[event_time].dataType not in (TimestampType(), TimestampNTZType()):
-            raise InvalidConfiguration(
-                f"operator {label!r}: eventTimeColumnName={event_time!r} is of type "
-                f"{output[event_time].dataType.simpleString()}, and event time is a timestamp. Declare it as one."
-            )
+        event_time = self._event_time(event_time, output, label)
         packed, shared = _packed(processor, label)
         recorder = Recorder(label, mode, self._keyed.names)
         # On a copy: what `init` leaves in the object must not travel to the tasks.
@@ -158,7 +164,7 @@ class GroupedStream:
         declared = tuple(recorder.declared.values())
         keyed = self._keyed
         # As for Spark, rows without a key have a group of their own.
-        variables = [one.variable() for one in declared]
+        variables = [state.variable() for state in declared]
         tables, due = tables_of(label, keyed.key, variables, timers=mode != "none", nulls=True)
         # Spark refuses to go on with other modes too.
         settings = {"timeMode": mode, "outputMode": output_mode.lower()}
@@ -167,16 +173,16 @@ class GroupedStream:
         arrow = to_arrow(output)
         start = None if initial is None else initial_rows(initial, keyed, label)
         runner = ProcessorRunner(
-            packed,
-            pandas,
-            keyed.said,
-            tuple(keyed.parent.schema.names),
-            declared,
-            tables[0].state,
-            arrow,
-            mode,
-            start is not None,
-            _timezone(keyed),
+            processor=packed,
+            pandas=pandas,
+            key=keyed.said,
+            input=tuple(keyed.parent.schema.names),
+            declared=declared,
+            state=tables[0].state,
+            output=arrow,
+            time_mode=mode,
+            initial=start is not None,
+            timezone=_timezone(keyed),
             group_state=isinstance(processor, GroupStateProcessor),
             event_time=event_time if event_time and keyed.parent.event_time is not None else None,
             deleted=frozenset(recorder.deleted),
@@ -191,8 +197,10 @@ class GroupedStream:
             inputs = inputs.append(pa.field(INITIAL, to_arrow(start.schema).field(INITIAL).type))
         key = KeySchema(keyed.key, nulls=True)
         # As with Spark, a field that a schema leaves out is given up.
-        given_up = (*recorder.deleted.values(), *(f"{one.stored}.{ANY}" for one in declared))
-        spec = OperatorSpec(label, key, inputs, tables, arrow, runner, time, given_up)
+        given_up = (*recorder.deleted.values(), *(f"{state.stored}.{ANY}" for state in declared))
+        spec = OperatorSpec(
+            name=label, key=key, input=inputs, tables=tables, output=arrow, runner=runner, time=time, dropped=given_up
+        )
         return keyed.operated(spec, output, event_time=event_time or None, initial=start)
 
 
@@ -204,27 +212,29 @@ def _label(own: str) -> str:
     >>> _label("Counting"), _label("Zähler"), _label("<lambda>")
     ('Counting', 'Z_e4_hler', 'function')
     """
-    return re.sub(r"[^A-Za-z0-9_]", lambda one: f"_{ord(one[0]):x}_", own) if own.isidentifier() else "function"
+    return re.sub(r"[^A-Za-z0-9_]", lambda letter: f"_{ord(letter[0]):x}_", own) if own.isidentifier() else "function"
 
 
 def _checked(label: str, processor: Any, output_mode: str, time_mode: str) -> str:
     """Check what Spark checks, and give the time mode in lower case."""
     faults = []
     # As for Spark, it need not be derived from StatefulProcessor.
-    lacks = [one for one in _METHODS if not callable(getattr(processor, one, None))]
+    lacks = [method for method in _METHODS if not callable(getattr(processor, method, None))]
     if lacks or isinstance(processor, type):
         faults.append(
             f"statefulProcessor={processor!r}: give an object of a class derived from StatefulProcessor, "
             + (f"with the methods {', '.join(lacks)}" if lacks else "not the class")
         )
     # Spark refuses the last for a function alone.
-    modes = [one for one in _OUTPUT_MODES if one != "complete" or not isinstance(processor, GroupStateProcessor)]
+    modes = [mode for mode in _OUTPUT_MODES if mode != "complete" or not isinstance(processor, GroupStateProcessor)]
     if str(output_mode).lower() not in modes:
-        faults.append(f"outputMode={output_mode!r}: give {', '.join(repr(_OUTPUT_MODES[one]) for one in modes)}")
+        faults.append(
+            f"outputMode={output_mode!r}: give {', '.join(repr(_OUTPUT_MODES[allowed]) for allowed in modes)}"
+        )
     if str(time_mode).lower() not in _TIME_MODES:
         faults.append(f"timeMode={time_mode!r}: give {', '.join(map(repr, _TIME_MODES.values()))}")
     if faults:
-        raise InvalidConfiguration.of([f"operator {label!r}: {one}" for one in faults])
+        raise InvalidConfiguration.of([f"operator {label!r}: {fault}" for fault in faults])
     return time_mode.lower()
 
 
@@ -259,9 +269,7 @@ def _batches(keyed: KeyedStream) -> Batches:
         return Batches()
     rows = int(ferry.spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", None) or 0)
     said = ferry.spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch", None) or str(_NO_LIMIT)
-    jvm: Any = ferry.spark.sparkContext._jvm
-    # It may have been written as 64m.
-    size = int(said) if said.isdigit() else int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(said))
+    size = size_in_bytes(ferry.spark, said)
     return Batches(rows if rows > 0 else None, size if 0 < size < _NO_LIMIT else None)
 
 

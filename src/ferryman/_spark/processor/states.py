@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
-from ferryman._operator.cells.lists import ListCell
-from ferryman._operator.cells.maps import MapCell
-from ferryman._operator.cells.values import ValueCell
+from ferryman._operator.cells.list_cell import ListCell
+from ferryman._operator.cells.map_cell import MapCell
+from ferryman._operator.cells.value_cell import ValueCell
 
 Tuple = tuple[Any, ...]
 

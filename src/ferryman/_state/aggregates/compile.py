@@ -1,6 +1,6 @@
 """Check declared aggregates against a schema and compile them into an `Aggregation`.
 
-Every fault is found before any is reported. Calls `declare`, `columns` and the folds.
+Every fault is found before any is reported. Calls `declared_aggregates`, `numpy_columns` and the folds.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ferryman._model.errors import FerrymanError, InvalidConfiguration, OutputMismatch, StateSchemaChanged
-from ferryman._state.aggregates.columns import is_fixed, is_varying
-from ferryman._state.aggregates.declare import DEFAULT_LG_K, Aggregate
-from ferryman._state.aggregates.fold import Fold
+from ferryman._state.aggregates.aggregate_fold import Fold
+from ferryman._state.aggregates.declared_aggregates import DEFAULT_LG_K, Aggregate
+from ferryman._state.aggregates.input_types import ADDING, type_fault
 from ferryman._state.aggregates.kernels import Ints, frozen, is_outside
 from ferryman._state.aggregates.picks import Pick
 from ferryman._state.aggregates.sketches import GREATEST_LG_K, LEAST_LG_K, ApproxDistinct, datasketches
 from ferryman._state.aggregates.totals import Average, Count, Spread, Sum
 
-_ADDING = ("sum", "avg", "variance", "stddev")
 _PICKING = ("min", "max", "first", "last")
-_KINDS = ("count", *_ADDING, *_PICKING, "approx_distinct")
+_KINDS = ("count", *ADDING, *_PICKING, "approx_distinct")
 
 
 @dataclass(frozen=True)
@@ -129,26 +128,8 @@ def _faults(name: str, aggregate: object, inputs: pa.Schema) -> list[str]:
         why = f"the rows have {len(found)} columns of that name" if found else "the rows have no such column"
         fix = "rename all but one" if found else f"use one of {', '.join(inputs.names) or '(there are none)'}"
         return [*faults, f"{name}: {kind}({column!r}): {why}; {fix}"]
-    fault = _type_fault(kind, inputs.field(found[0]).type)
+    fault = type_fault(kind, inputs.field(found[0]).type)
     return [*faults, f"{name}: {kind}({column!r}): {fault}"] if fault else faults
-
-
-def _type_fault(kind: str, type: pa.DataType) -> str | None:
-    if kind == "count":
-        return None
-    if kind in _ADDING:
-        if pa.types.is_integer(type) or pa.types.is_float32(type) or pa.types.is_float64(type):
-            unsigned = kind == "sum" and pa.types.is_uint64(type)
-            return f"a sum of {type} may not fit a long; cast to long or double" if unsigned else None
-        to = "int" if pa.types.is_boolean(type) else "double"
-        return f"values of type {type} cannot be added up; cast the column to {to}"
-    if is_fixed(type) or is_varying(type):
-        return None
-    if pa.types.is_decimal(type) or pa.types.is_floating(type):
-        return f"type {type} is not supported; cast the column to double"
-    if pa.types.is_nested(type):
-        return f"type {type} is not supported; select the one field or element that is wanted"
-    return f"type {type} is not supported; cast the column to a number, a date, a timestamp or a string"
 
 
 def _sketch_faults(name: str, aggregate: Aggregate) -> list[str]:

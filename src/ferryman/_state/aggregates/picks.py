@@ -1,7 +1,7 @@
 """Folds that keep one of the values they saw: min, max, first and last.
 
 All four choose a row per key and then take its value, whatever its type; so the state has the type of
-the input, and equal inputs give equal bytes, NaN payloads included. Calls `columns` and `kernels`.
+the input, and equal inputs give equal bytes, NaN payloads included. Calls `numpy_columns` and `kernels`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ferryman._state.aggregates import kernels
-from ferryman._state.aggregates.columns import floats, integers, is_varying, take, valid, varying
 from ferryman._state.aggregates.kernels import Ints, frozen
+from ferryman._state.aggregates.numpy_columns import floats, integers, is_varying, take, valid, varying
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The fold that estimates: approx_distinct, a serialised HyperLogLog sketch per key.
 
 The sketches are Apache DataSketches', whose bytes Spark's ``hll_sketch_estimate`` and other engines
-read too. The package is an extra, imported on first use. Calls `columns` and `kernels`.
+read too. The package is an extra, imported on first use. Calls `numpy_columns` and `kernels`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from ferryman._model.errors import CorruptCheckpoint
-from ferryman._state.aggregates.columns import ALL_VALID, integers, is_varying, stored, valid
 from ferryman._state.aggregates.kernels import Ints, group
+from ferryman._state.aggregates.numpy_columns import ALL_VALID, integers, is_varying, stored, valid
 
 LEAST_LG_K, GREATEST_LG_K = 7, 21
 

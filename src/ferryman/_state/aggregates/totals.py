@@ -1,6 +1,6 @@
 """Folds that add up: count, sum, avg, variance and stddev.
 
-State of a key not seen before is null and counts as zero. Calls `columns` and `kernels`.
+State of a key not seen before is null and counts as zero. Calls `numpy_columns` and `kernels`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from ferryman._model.errors import OutputMismatch
 from ferryman._state.aggregates import kernels
-from ferryman._state.aggregates.columns import (
+from ferryman._state.aggregates.kernels import Bools, Ints
+from ferryman._state.aggregates.numpy_columns import (
     ALL_VALID,
     filled,
     floats,
@@ -24,7 +25,6 @@ from ferryman._state.aggregates.columns import (
     valid,
     wrap,
 )
-from ferryman._state.aggregates.kernels import Bools, Ints
 
 _LONG, _DOUBLE = pa.int64(), pa.float64()
 

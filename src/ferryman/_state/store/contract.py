@@ -163,7 +163,7 @@ class Rows:
         if not keep.all():
             chosen = np.flatnonzero(keep)
             keys, groups, deleted = keys.take(chosen), groups[chosen], deleted[chosen]
-            columns = [each.take(pa.array(chosen)) for each in columns]
+            columns = [column.take(pa.array(chosen)) for column in columns]
         return cls(keys, groups, deleted, columns)
 
 

@@ -46,7 +46,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 def pack(hashes: Sequence[int], long_keys: Sequence[bytes | None], columns: list[pa.Array]) -> list[bytes]:
     """Write rows as msgpack: each an array of the hash, the key if its record has only a part of it, and the state."""
-    plain = [each.view(plain_type(each.type)).to_pylist() for each in columns]
+    plain = [column.view(plain_type(column.type)).to_pylist() for column in columns]
     writer = msgpack.Packer(use_bin_type=True)
     return [writer.pack(row) for row in zip(hashes, long_keys, *plain, strict=True)]
 
@@ -67,7 +67,7 @@ def unpack(values: Sequence[bytes | None], state: pa.Schema) -> Unpacked:
     blank = _NULL * width
     # One flat message of all values instead of one per row: a list per row would wake the garbage
     # collector again and again, which took longer than everything else.
-    flat = [blank if each is None else each[header:] for each in values]
+    flat = [blank if value is None else value[header:] for value in values]
     message = b"\xdd" + (width * len(flat)).to_bytes(4, "big") + b"".join(flat)
     cells = msgpack.unpackb(message, raw=False, use_list=False, strict_map_key=False)
     columns = [

@@ -5,7 +5,7 @@ the room is used up, both are folded into the main of another file, and that one
 for each group, which take turns: to use what is allocated and mapped already costs a fraction of a new file. A
 reader in another process can be overtaken by that; it then finds the version changed. A file is never cut, only
 replaced by another one, so what is mapped stays there. Knows which files this process has mapped and whether
-they are those that count. Calls `ledger`, `layout`, `mapping` and the kernels.
+they are those that count. Calls `ledger`, `file_layout`, `mapping` and the kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from ferryman._model.errors import StaleTask
 from ferryman._state.compiled import Ints
 from ferryman._state.store.columnar import kernels
-from ferryman._state.store.columnar.layout import AT, HALF, HEADER, HEAP, ROWS, half_size, slots_for
+from ferryman._state.store.columnar.file_layout import AT, HALF, HEADER, HEAP, ROWS, half_size, slots_for
 from ferryman._state.store.columnar.ledger import Ledger
 from ferryman._state.store.columnar.mapping import Mapping
 
@@ -40,7 +40,7 @@ class Files:
     Attributes
     ----------
     shapes
-        What the kernels need to know of each group's file; see `layout`.
+        What the kernels need to know of each group's file; see `file_layout`.
     fresh
         How many rows of its delta count.
     """
@@ -103,7 +103,7 @@ class Files:
     def mapped_bytes(self) -> int:
         """Give the size of everything mapped."""
         current = ((group, int(self._seen[group]) & 1) for group in np.flatnonzero(self._seen > _NO_FILE).tolist())
-        return sum(self._mappings[each].size for each in current if each in self._mappings)
+        return sum(self._mappings[path].size for path in current if path in self._mappings)
 
     def release(self) -> None:
         """Unmap everything."""
@@ -155,8 +155,8 @@ class Files:
                 shape, size = self._shape(np.frombuffer(os.pread(file, 32, 0), np.int64))
                 self._remember(group, self._mapped(group, number, file), shape, size)
         else:
-            for each in (0, 1):
-                self._unmap(group, each)
+            for side in (0, 1):
+                self._unmap(group, side)
         self._seen[group] = number
 
     def _mapped(self, group: int, number: int, file: int) -> Mapping:

@@ -3,7 +3,7 @@
 Each takes `shapes`: for every group the address, slots, heap and rows of its main, then those of its delta (0 where it
 has no file). A *place* is where a row is: twice its number, plus one in the delta. A lookup may race with a writer in
 another process, so nothing read from a file is trusted: probes are bounded by the slots, rows and heap ranges are
-checked against what is mapped. Calls `memory`, `layout` and the slot arithmetic of the key kernels.
+checked against what is mapped. Calls `memory`, `file_layout` and the slot arithmetic of the key kernels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba import types
 from ferryman._state.compiled import BYTES, I64, INTS, Bytes, Ints, inner, kernel, room, view
 from ferryman._state.kernels import HIGH, LOW, home_slot
 from ferryman._state.memory import copy_bytes, fence, load, same_bytes, store
-from ferryman._state.store.columnar.layout import (
+from ferryman._state.store.columnar.file_layout import (
     AT,
     DELTA,
     HALF,

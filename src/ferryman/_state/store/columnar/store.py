@@ -16,14 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ferryman._model.errors import UnknownOption
-from ferryman._state import flat
+from ferryman._state import flat_structs
 from ferryman._state.compiled import Bytes, Ints
 from ferryman._state.keys import Keys, KeySchema
-from ferryman._state.store import contract, home
+from ferryman._state.store import contract, store_identity
 from ferryman._state.store.columnar import kernels
 from ferryman._state.store.columnar.codec import from_cells, to_cells, validity_words
-from ferryman._state.store.columnar.files import Files
-from ferryman._state.store.columnar.layout import (
+from ferryman._state.store.columnar.file_layout import (
     AT,
     DELTA,
     HASH_COLUMN,
@@ -32,6 +31,7 @@ from ferryman._state.store.columnar.layout import (
     MAIN,
     key_columns,
 )
+from ferryman._state.store.columnar.files import Files
 from ferryman._state.store.columnar.ledger import Ledger
 from ferryman._state.store.contract import Found, Ranges, Rows
 from ferryman._state.store.locks import Locks
@@ -44,8 +44,8 @@ class ColumnarStore:
     """Hold mains of narrow typed state; see `contract.Store` for what each method does."""
 
     def __init__(self, directory: Path, key: KeySchema, state: pa.Schema, groups: int) -> None:
-        narrow = flat.schema(state)
-        wrong = [f"{each.name} ({each.type})" for each in narrow if not fits_word(each.type)]
+        narrow = flat_structs.schema(state)
+        wrong = [f"{field.name} ({field.type})" for field in narrow if not fits_word(field.type)]
         if wrong:
             raise UnknownOption(
                 f"The columnar backend cannot hold {', '.join(wrong)}: it keeps values of at most 8 bytes. "
@@ -58,8 +58,8 @@ class ColumnarStore:
         self._wide = key.kind == "bytes"
         self._skip = key_columns(self._wide)
         self._columns = self._skip + validity_words(narrow) + len(narrow)
-        who = home.identity("columnar", key, state, groups)
-        files = home.claim(directory, who, lambda fresh: Ledger.create(fresh / "ledger", groups))
+        who = store_identity.identity("columnar", key, state, groups)
+        files = store_identity.claim(directory, who, lambda fresh: Ledger.create(fresh / "ledger", groups))
         self._ledger = Ledger(files / "ledger", groups)
         self._locks = Locks(files / "groups.lock")
         # One thread of a process at a time: another one may unmap what this one reads.
@@ -83,7 +83,7 @@ class ColumnarStore:
         present = places >= 0
         columns = from_cells(cells, self._state, None if present.all() else present)
         return Found(
-            present, pa.Table.from_arrays(flat.rise(columns, self._declared), schema=_nullable(self._declared))
+            present, pa.Table.from_arrays(flat_structs.rise(columns, self._declared), schema=_nullable(self._declared))
         )
 
     def apply(self, delta: pa.Table, groups: npt.NDArray[np.integer], epoch: int) -> None:
@@ -97,7 +97,7 @@ class ColumnarStore:
             self._files.reserve(touched, counts[touched], text[touched])
             _, (_, files, fresh, used) = self._ledger.read(advancing)
             counts[advancing], text[advancing] = fresh, used
-            cells = to_cells(flat.fall(rows.state), len(rows.keys))
+            cells = to_cells(flat_structs.fall(rows.state), len(rows.keys))
             self._ledger.writing[touched] = 1
             kernels.barrier()
             self._append(rows, cells, DELTA, counts, text)
@@ -113,7 +113,7 @@ class ColumnarStore:
             numbers = np.zeros(self._groups, np.int64)
             for group in np.flatnonzero(counts).tolist():
                 numbers[group] = self._files.blank(group, int(counts[group]), int(text[group]))
-            cells = to_cells(flat.fall(rows.state), len(rows.keys))
+            cells = to_cells(flat_structs.fall(rows.state), len(rows.keys))
             self._append(rows, cells, MAIN, np.zeros_like(counts), np.zeros_like(text))
             self._switch(anew, epoch, numbers[anew])
 
@@ -222,7 +222,7 @@ class ColumnarStore:
             keys = Keys(self._key, cells[HASH_COLUMN], offsets=offsets, data=data)
         else:
             keys = Keys(self._key, cells[HASH_COLUMN], words=cells[KEY_COLUMN])
-        state = flat.rise(from_cells(cells[self._skip :], self._state), self._declared)
+        state = flat_structs.rise(from_cells(cells[self._skip :], self._state), self._declared)
         columns = [pa.array(keys.hash), *keys.columns(), *state]
         schema = contract.part_schema(self._key, _nullable(self._declared))
         return pa.Table.from_arrays(columns, schema=schema)
@@ -230,4 +230,4 @@ class ColumnarStore:
 
 def _nullable(state: pa.Schema) -> pa.Schema:
     """Let every column be null: a key without state has nothing else to show."""
-    return pa.schema([each.with_nullable(True) for each in state])
+    return pa.schema([field.with_nullable(True) for field in state])

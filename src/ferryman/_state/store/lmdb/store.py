@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ferryman._state.compiled import Ints
 from ferryman._state.keys import Keys, KeySchema
-from ferryman._state.store import contract, home, record_keys, record_values
+from ferryman._state.store import contract, record_keys, record_values, store_identity
 from ferryman._state.store.contract import Found, Ranges, Rows
 from ferryman._state.store.lmdb import ledger, long_keys
 from ferryman._state.store.lmdb.environment import Environment
@@ -33,10 +33,10 @@ class LmdbStore:
 
     def __init__(self, directory: Path, key: KeySchema, state: pa.Schema, groups: int) -> None:
         self._key = key
-        self._state = pa.schema([each.with_nullable(True) for each in state])
+        self._state = pa.schema([field.with_nullable(True) for field in state])
         self._groups = groups
-        who = home.identity("lmdb", key, state, groups)
-        place = home.claim(directory, who, lambda fresh: None).resolve()
+        who = store_identity.identity("lmdb", key, state, groups)
+        place = store_identity.claim(directory, who, lambda fresh: None).resolve()
         self._at = Environment.acquire(place)
         self._locks = Locks(place / "groups.lock")
 
@@ -47,8 +47,8 @@ class LmdbStore:
     def lookup(self, keys: Keys) -> Found:
         records, whole = long_keys.records_of(keys, keys.groups(self._groups).astype(np.int64))
         with self._at.database.begin(db=self._at.rows) as transaction:
-            values = [transaction.get(each) for each in records]
-        present = np.fromiter((each is not None for each in values), np.bool_, len(values))
+            values = [transaction.get(record) for record in records]
+        present = np.fromiter((value is not None for value in values), np.bool_, len(values))
         rows = record_values.unpack(values, self._state)
         # The digest of a cut key says which record to read; only the whole key says whose it is.
         cut = [i for i, key in enumerate(whole) if key is not None and values[i] is not None]
@@ -132,7 +132,7 @@ class LmdbStore:
                         mine.append((record, bytes(cursor.value())))
                     more = cursor.next()
                 if cut:
-                    mine.sort(key=lambda one: self._raw(*one))
+                    mine.sort(key=lambda pair: self._raw(*pair))
                 index += [number] * len(mine[:limit])
                 found += mine[:limit]
         return Ranges(np.array(index, np.int64), self._part(found))
@@ -166,7 +166,7 @@ class LmdbStore:
         kept = np.flatnonzero(~rows.deleted)
         whole_delta = len(kept) == len(rows.keys)
         keys = rows.keys if whole_delta else rows.keys.take(kept)
-        state = rows.state if whole_delta else [each.take(pa.array(kept)) for each in rows.state]
+        state = rows.state if whole_delta else [column.take(pa.array(kept)) for column in rows.state]
         records, whole = long_keys.records_of(keys, rows.groups[kept])
         return sorted(zip(records, record_values.pack(keys.hash.tolist(), whole, state), strict=True))
 

@@ -1,12 +1,12 @@
 """One RocksDB of a store, and whose it is: at any time at most one process of the host has it open.
 
 A process that needs it takes two locks. The *turn* makes those who want it wait in line; the first in line
-rings the bell of the process that has it and waits for the *owner* lock, which that process gives up when its
+wakes the process that has it and waits for the *owner* lock, which that process gives up when its
 call is done. So whoever has a database may keep it open between calls, and nobody waits for a process that is
 idle. The kernel releases the locks of a process that dies.
 
 Everything written is in RocksDB's write-ahead log when a call returns, so a kill loses nothing.
-Calls `bell`, `ledger`, `options` and rocksdict.
+Calls `wake_up`, `ledger`, `options` and rocksdict.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any, cast
 from rocksdict import Rdict, ReadOptions, WriteBatch
 
 from ferryman._model.errors import StaleTask
-from ferryman._state.store.rocksdb.bell import ring
 from ferryman._state.store.rocksdb.ledger import Ledger
 from ferryman._state.store.rocksdb.options import options
+from ferryman._state.store.rocksdb.wake_up import wake_up
 
 _Items = Iterator[tuple[bytes, bytes]]
 
@@ -146,7 +146,7 @@ class Database:
                 if not wait:
                     return False
                 # Nobody can have come before us since, so it is the last holder's, or about to be free.
-                ring(self._files, int(self._ledger.holder[self.number]), self.number)
+                wake_up(self._files, int(self._ledger.holder[self.number]), self.number)
                 _lock(self._owner, wait=True)
             self._ledger.holder[self.number] = self._me
             return True

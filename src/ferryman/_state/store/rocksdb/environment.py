@@ -1,7 +1,7 @@
 """The share that this process has in rocksdb stores, one per directory however many stores use it.
 
 Knows which databases of a store this process has seen, and has a thread that answers other processes who ask
-for one of them. Calls `bell`, `database` and `ledger`.
+for one of them. Calls `wake_up`, `database`, `ledger` and `which_database`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import numpy as np
 from ferryman._model.errors import InvalidConfiguration, StaleTask
 from ferryman._state.compiled import Ints
 from ferryman._state.store.locks import Locks
-from ferryman._state.store.rocksdb.bell import Bell
 from ferryman._state.store.rocksdb.database import Database
-from ferryman._state.store.rocksdb.ledger import Ledger, place
+from ferryman._state.store.rocksdb.ledger import Ledger
+from ferryman._state.store.rocksdb.wake_up import WakeUpPipe
+from ferryman._state.store.rocksdb.which_database import place
 
 _open: dict[Path, Environment] = {}
 _guard = threading.Lock()
@@ -44,7 +45,7 @@ class Environment:
         self._databases: dict[int, Database] = {}
         self._making = threading.Lock()
         self._users = 0
-        self._bell = Bell(files, self._me)
+        self._wake_ups = WakeUpPipe(files, self._me)
         self._listener = threading.Thread(target=self._answer, name="ferryman-rocksdb", daemon=True)
         self._listener.start()
 
@@ -94,22 +95,22 @@ class Environment:
         some = np.flatnonzero(np.bincount(groups))
         numbers = np.unique(self.ledger.database[some])
         # In rising order, so that two processes never wait for each other.
-        databases = [self._database(each) for each in numbers[numbers >= 0].tolist()]
+        databases = [self._database(number) for number in numbers[numbers >= 0].tolist()]
         with contextlib.ExitStack() as stack:
-            for each in databases:
-                stack.enter_context(each.held())
+            for database in databases:
+                stack.enter_context(database.held())
             yield databases
 
     def yield_up(self) -> None:
         """Close all databases that no call needs right now."""
-        for each in list(self._databases.values()):
-            each.yield_up()
+        for database in list(self._databases.values()):
+            database.yield_up()
 
     def abandon(self) -> None:
         """Leave everything to the parent of a fork, in the child."""
-        for each in self._databases.values():
-            each.abandon()
-        self._bell.abandon()
+        for database in self._databases.values():
+            database.abandon()
+        self._wake_ups.abandon()
 
     def _still_here(self) -> None:
         if not self._files.is_dir():
@@ -125,23 +126,23 @@ class Environment:
             return self._databases[number]
 
     def _answer(self) -> None:
-        while (number := self._bell.wait()) is not None:
+        while (number := self._wake_ups.wait()) is not None:
             if number in self._databases:
                 self._databases[number].yield_up()
 
     def _close(self) -> None:
-        self._bell.say_good_bye()
+        self._wake_ups.end_wait()
         self._listener.join()
-        for each in self._databases.values():
-            each.close()
-        self._bell.close()
+        for database in self._databases.values():
+            database.close()
+        self._wake_ups.close()
 
 
 def _forget() -> None:
     """Use nothing of the parent's after a fork: its databases are its own, and RocksDB's threads are not here."""
     global _guard
-    for each in _open.values():
-        each.abandon()
+    for environment in _open.values():
+        environment.abandon()
     _open.clear()
     _guard = threading.Lock()
 

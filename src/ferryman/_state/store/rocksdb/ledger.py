@@ -18,8 +18,6 @@ from ferryman._state.compiled import Ints
 # Shorter than any record key, which begins with two bytes of key group.
 _KEY = b"\0"
 _LINES = 4
-# More would only cost files and memory; groups that come one by one share.
-_MOST_DATABASES = 32
 
 
 class Ledger:
@@ -72,35 +70,3 @@ class Ledger:
 def write(batch: WriteBatch, epochs: Ints) -> None:
     """Record in a batch the epochs of the groups that its database will hold."""
     batch.put(_KEY, epochs.tobytes())
-
-
-def place(database: Ints, groups: Ints) -> Ints:
-    """Choose databases for groups that come together: one, so that who takes them takes no other.
-
-    Parameters
-    ----------
-    database
-        The database of every group of the job, -1 for none.
-    groups
-        The groups that come.
-
-    Returns
-    -------
-    array
-        The database of each of `groups`; those that have one keep it.
-
-    Examples
-    --------
-    >>> place(np.array([0, 0, -1, -1, -1]), np.array([2, 3]))
-    array([1, 1])
-    >>> place(np.array([0, 0, 1, 1, -1]), np.array([1, 4]))
-    array([0, 0])
-    """
-    mine = np.array(database)[groups]
-    some = mine if (mine >= 0).any() else np.array(database)
-    sizes = np.bincount(some[some >= 0])
-    if some is mine:
-        number = int(sizes.argmax())
-    else:
-        number = len(sizes) if len(sizes) < _MOST_DATABASES else int(sizes.argmin())
-    return np.where(mine < 0, number, mine)

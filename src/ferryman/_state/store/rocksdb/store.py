@@ -15,7 +15,7 @@ from rocksdict import WriteBatch
 
 from ferryman._state.compiled import Ints
 from ferryman._state.keys import Keys, KeySchema
-from ferryman._state.store import contract, home, record_keys, record_values
+from ferryman._state.store import contract, record_keys, record_values, store_identity
 from ferryman._state.store.contract import Found, Ranges, Rows
 from ferryman._state.store.rocksdb import ledger
 from ferryman._state.store.rocksdb.database import Database
@@ -28,10 +28,10 @@ class RocksdbStore:
 
     def __init__(self, directory: Path, key: KeySchema, state: pa.Schema, groups: int) -> None:
         self._key = key
-        self._state = pa.schema([each.with_nullable(True) for each in state])
+        self._state = pa.schema([field.with_nullable(True) for field in state])
         self._groups = groups
-        who = home.identity("rocksdb", key, state, groups)
-        files = home.claim(directory, who, lambda fresh: ledger.Ledger.create(fresh / "ledger", groups))
+        who = store_identity.identity("rocksdb", key, state, groups)
+        files = store_identity.claim(directory, who, lambda fresh: ledger.Ledger.create(fresh / "ledger", groups))
         self._at = Environment.acquire(files.resolve(), groups)
 
     def epochs(self) -> Ints:
@@ -45,9 +45,9 @@ class RocksdbStore:
             for database, rows in self._by_database(databases, groups):
                 # In key order neighbours share blocks, which a random order would search again and again.
                 order = sorted(rows.tolist(), key=records.__getitem__)
-                for row, value in zip(order, database.get([records[each] for each in order]), strict=True):
+                for row, value in zip(order, database.get([records[place] for place in order]), strict=True):
                     values[row] = value
-        present = np.fromiter((each is not None for each in values), np.bool_, len(values))
+        present = np.fromiter((value is not None for value in values), np.bool_, len(values))
         columns = record_values.unpack(values, self._state).columns
         return Found(present, pa.Table.from_arrays(columns, schema=self._state))
 
@@ -86,8 +86,8 @@ class RocksdbStore:
                 for number in numbers.tolist():
                     head = record_keys.prefix(groups[number])
                     found[number] = database.range(head + low[number], head + high[number], limit)
-        index = np.repeat(np.arange(len(found)), [len(each) for each in found])
-        return Ranges(index, self._part([record for each in found for record in each]))
+        index = np.repeat(np.arange(len(found)), [len(records) for records in found])
+        return Ranges(index, self._part([record for records in found for record in records]))
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
@@ -109,7 +109,7 @@ class RocksdbStore:
     def _by_database(self, databases: list[Database], groups: Ints) -> list[tuple[Database, Ints]]:
         """Give, for each database, the positions of its groups among some."""
         numbers = self._at.ledger.database[groups]
-        return [(each, np.flatnonzero(numbers == each.number)) for each in databases]
+        return [(database, np.flatnonzero(numbers == database.number)) for database in databases]
 
     def _write(self, databases: list[Database], rows: Rows, groups: Ints, epoch: int, anew: Ints) -> None:
         """Bring groups, whose databases are held, to an epoch; those in `anew` lose what they have."""
@@ -137,7 +137,7 @@ class RocksdbStore:
         kept = positions[~rows.deleted[positions]]
         keys = rows.keys.take(kept)
         records = record_keys.of(keys, rows.groups[kept])
-        state = [each.take(pa.array(kept)) for each in rows.state]
+        state = [column.take(pa.array(kept)) for column in rows.state]
         values = record_values.pack(keys.hash.tolist(), [None] * len(kept), state)
         # The skip list finds the place of a key next to the last one quickly.
         for record, value in sorted(zip(records, values, strict=True)):
@@ -168,7 +168,7 @@ def _clear(batch: WriteBatch, database: Database, groups: Ints) -> None:
 
 def _ends(rows: Rows, positions: Ints) -> list[int]:
     """Cut rows into batches of a limited size; give where each ends."""
-    size = sum(each.nbytes for each in rows.state) + rows.keys.data.nbytes
+    size = sum(column.nbytes for column in rows.state) + rows.keys.data.nbytes
     count = max(1, len(rows.keys))
     step = max(1, BATCH_BYTES * count // max(1, size))
     return [*range(step, len(positions), step), len(positions)]

@@ -1,0 +1,1 @@
+"""Spark's own log inside a checkpoint: read, kept, compared with the manifests, and mended."""

@@ -1,0 +1,1 @@
+"""What a user derives an operator from, and the types that it declares."""

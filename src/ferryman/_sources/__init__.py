@@ -1,0 +1,1 @@
+"""Sources, as far as they need no Spark."""

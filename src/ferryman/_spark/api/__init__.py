@@ -1,0 +1,1 @@
+"""What a user has in hand: a ferry, streams, jobs."""

@@ -1,0 +1,61 @@
+"""Spark before there is a session: its home, its JVM, its settings, its Python workers. Calls nobody of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+
+def active_context() -> SparkContext | None:
+    """Give the context of this process, and start none, as every public way does. Tried on 4.3."""
+    return SparkContext._active_spark_context
+
+
+def active_gateway() -> JavaGateway | None:
+    """Give the line to the JVM that was started before, which outlives the session it was started for. Tried on 4.3."""
+    return SparkContext._gateway
+
+
+def launch(conf: SparkConf, **popen: Any) -> JavaGateway:
+    """Start the JVM of the driver; `popen` is for its process, so that its stderr can be read. Tried on 4.3."""
+    arguments: Mapping[str, Any] | None = popen or None
+    return launch_gateway(conf, arguments)  # type: ignore[no-untyped-call]
+
+
+def settings_of(gateway: JavaGateway) -> SparkConf:
+    """Read the settings that the command line and Spark's files gave, before there is a context. Tried on 4.3."""
+    return SparkConf(_jvm=gateway.jvm)
+
+
+def default_filesystem(gateway: JavaGateway) -> str:
+    """Read from Hadoop's files where paths without a scheme are, before there is a context. Tried on 4.3."""
+    return str(gateway.jvm.org.apache.hadoop.conf.Configuration().get("fs.defaultFS") or "file:///")
+
+
+def has_class(gateway: JavaGateway, name: str) -> bool:
+    """Tell whether this release of Spark has a class: 4.1 and 4.3 keep some in different packages."""
+    try:
+        gateway.jvm.java.lang.Class.forName(name)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def spark_home() -> str:
+    """Find where Spark is installed, as its scripts do. Tried on 4.3."""
+    return _find_spark_home()
+
+
+def serve_workers() -> None:
+    """Fork Python workers for an executor until it ends, as `python -m pyspark.daemon` does. Tried on 4.3."""
+    from pyspark.daemon import manager
+
+    manager()

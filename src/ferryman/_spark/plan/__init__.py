@@ -1,0 +1,1 @@
+"""The Spark plan of an epoch, and what it is made of."""

@@ -1,0 +1,1 @@
+"""Spark sessions: settings, advice, workers, and clusters on this machine."""

@@ -1,0 +1,126 @@
+"""Make a SparkSession that is set up for Ferryman.
+
+Calls `java`, `jvm_stderr`, `advised_settings` and `advice`. Every setting here is a default: what the user,
+spark-submit or spark-defaults.conf says comes first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from ferryman._model.advised_settings import ADVISED, COMFORT, FILE_MANAGERS, LOOPBACK, STORE
+from ferryman._model.settings_that_apply import applies, is_local
+from ferryman._os import java
+from ferryman._spark.compat.start import (
+    active_context,
+    active_gateway,
+    default_filesystem,
+    has_class,
+    settings_of,
+    spark_home,
+)
+from ferryman._spark.session import jvm_stderr
+from ferryman._spark.session.advice import Advice, advise, check, ferryman_importable
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+__all__ = ["Advice", "advise", "check", "session"]
+
+_BARS = "spark.ui.showConsoleProgress"
+_SHUFFLE = "spark.sql.shuffle.partitions"
+
+
+def session(
+    app_name: str = "ferryman",
+    master: str | None = None,
+    *,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Get a SparkSession that is tuned for Ferryman, and quiet.
+
+    A session that is running already is returned as it is, after advice on what it lacks.
+
+    Parameters
+    ----------
+    app_name
+        The name of the application.
+    master
+        Where to run. By default what spark-submit or Spark's configuration files say, else `local[*,4]`: all cores, and
+        a task is tried four times.
+    conf
+        Spark settings of your own; they come before everything else.
+
+    Examples
+    --------
+    >>> import ferryman
+    >>> spark = ferryman.session("sensors", "local[2]")
+    >>> spark.range(3).count()
+    3
+    """
+    chosen = {"spark.app.name": app_name, **({"spark.master": master} if master else {}), **(conf or {})}
+    if active_context() is not None:
+        builder = SparkSession.builder
+        for key, value in chosen.items():
+            # Only these can change in a session that runs; Spark would print a warning about the others.
+            if key.startswith("spark.sql."):
+                builder = builder.config(key, value)
+        running = builder.getOrCreate()
+        advise(running)
+        return running
+    gateway = active_gateway() or _start(chosen)
+    # Read after the start: only now has spark-submit put in what the command line and the files say.
+    settings = settings_of(gateway)
+    for key, value in chosen.items():
+        settings.set(key, value)
+    for key, value in _defaults(settings, gateway).items():
+        settings.setIfMissing(key, value)
+    context = SparkContext(conf=settings, gateway=gateway)
+    spark = SparkSession.builder.getOrCreate()
+    if not settings.contains(_SHUFFLE) and is_local(context.master or ""):
+        # Only the running session knows how many cores `local[*]` is.
+        spark.conf.set(_SHUFFLE, str(context.defaultParallelism))
+    return spark
+
+
+def _start(chosen: Mapping[str, str]) -> JavaGateway:
+    """Start the JVM in an environment where it finds Java, this Python and this Spark."""
+    # Workers would otherwise run whatever `python3` is on PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Spark's scripts look for it with an unquoted $PYSPARK_DRIVER_PYTHON, which fails in a path with a space.
+    os.environ.setdefault("SPARK_HOME", spark_home())
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        java.ensure()
+    early = SparkConf(loadDefaults=False)
+    for key, value in chosen.items():
+        early.set(key, value)
+    # Later is too late: spark-submit turns it on for what it takes for a shell.
+    early.setIfMissing(_BARS, COMFORT[_BARS])
+    return jvm_stderr.launch(early)
+
+
+def _defaults(settings: SparkConf, gateway: JavaGateway) -> dict[str, str]:
+    """Choose the values of all settings that nobody has set."""
+    master = settings.get("spark.master", "") or "local[*,4]"
+    filesystem = settings.get("spark.hadoop.fs.defaultFS") or default_filesystem(gateway)
+    same_python = ferryman_importable(os.environ.get("PYSPARK_PYTHON", sys.executable))
+    ours = {
+        setting.key: setting.want
+        for setting in ADVISED
+        if applies(
+            setting, master=master, filesystem=filesystem, same_python=same_python, store=settings.get(STORE, "") or ""
+        )
+    }
+    if (key := "spark.sql.streaming.checkpointFileManagerClass") in ours:
+        del ours[key]
+        for name in FILE_MANAGERS:
+            if has_class(gateway, name):
+                ours[key] = name
+    return {**ours, **COMFORT, **(LOOPBACK if is_local(master) else {})}

@@ -1,0 +1,1 @@
+"""Where an epoch's rows go."""

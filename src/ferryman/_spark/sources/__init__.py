@@ -1,0 +1,1 @@
+"""Sources for Spark, and how Spark cuts their data."""

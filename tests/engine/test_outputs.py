@@ -1,0 +1,181 @@
+"""Who is called in an epoch, who is left out, and with which number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ferryman import sinks
+from ferryman._engine.outputs import Outputs, claim
+from ferryman._engine.sink import SinkStart
+from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.directory import directory
+from ferryman._log.files.term import Term
+from ferryman._model.errors import InvalidConfiguration, SinkMissing
+from ferryman._model.manifest import Manifest
+from ferryman._model.routing import RoutingTable
+
+
+class Noted:
+    """Note what it gets."""
+
+    label = "noted"
+    told = False
+
+    def __init__(self, *, whole: bool, **says: bool) -> None:
+        self.whole = whole
+        self.calls: list[tuple[int, int]] = []
+        vars(self).update(says)
+
+    def claim(self, job_id: str) -> int:
+        return 0
+
+    def begin(self, start: SinkStart) -> None:
+        pass
+
+    def write(self, rows: list[int], epoch: int) -> dict[str, Any]:
+        self.calls.append((epoch, len(rows)))
+        return {"epoch": epoch}
+
+    def commit(self, epoch: int, written: dict[str, Any]) -> None:
+        pass
+
+
+class Rows:
+    """Some rows, and whether they were computed."""
+
+    table = None
+
+    def __init__(self, *rows: int) -> None:
+        self.rows = list(rows)
+        self.computed = False
+
+    def compute(self) -> None:
+        self.computed = True
+
+    def is_empty(self) -> bool:
+        assert self.computed, "to look would compute them a second time"
+        return not self.rows
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("says", [{}, {"skips_silence": True}, {"skips_silence": False}])
+def test_a_sink_is_left_out_only_where_nothing_came_and_it_skips_that(
+    tmp_path: Path, whole: bool, says: dict[str, bool]
+) -> None:
+    sink: Any = Noted(whole=whole, **says)
+    term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
+    outputs = Outputs([sink], Checkpoint(directory(str(tmp_path))), None, term=term, fsync=False)
+
+    for epoch, (rows, silent) in enumerate([((), True), ((), False), ((1,), True), ((1, 2), False)], 1):
+        frame = Rows(*rows)
+        outputs.write([frame], epoch, silent=silent)
+        assert frame.computed or whole
+
+    skips = says.get("skips_silence", not whole)
+    assert sink.calls == ([] if skips else [(1, 0)]) + [(2, 0), (3, 1), (4, 2)]
+
+
+def called(*times: tuple[str, int]) -> Manifest:
+    """Give an epoch after which functions were called so often."""
+    return Manifest(
+        epoch=57,
+        batch=56,
+        silent=False,
+        time_ms=0,
+        routing=RoutingTable.even(1, 4, 1),
+        operators={},
+        tables={},
+        sinks={label: {"told": False, "path": "", "written": {"number": number}} for label, number in times},
+    )
+
+
+class Checked:
+    """Start with some functions after an epoch; say what numbers they get."""
+
+    def __init__(self, root: Path, latest: Manifest | None) -> None:
+        self._checkpoint = Checkpoint(directory(str(root)))
+        self._latest = latest
+
+    def start(self, *names: str, dropped: tuple[str, ...] = ()) -> list[int]:
+        numbers: list[int] = []
+        functions = [sinks.foreach(lambda rows, number: numbers.append(number), name) for name in names]
+        outputs: list[Any] = [*functions, sinks.none()]
+        claim(outputs, self._checkpoint, "job", self._latest, dropped)
+        term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
+        begun = Outputs(outputs, self._checkpoint, self._latest, term=term, fsync=False, dropped=dropped)
+        begun.begin()
+        for function in functions:
+            function.write(None, 58)  # type: ignore[arg-type]
+        return numbers
+
+
+def test_a_function_that_is_given_a_name_does_not_begin_at_0_again(tmp_path: Path) -> None:
+    job = Checked(tmp_path, called(("foreach", 57)))
+
+    with pytest.raises(SinkMissing) as caught:
+        job.start("audit")
+    says = ("'foreach'", "57", "'foreach:audit'", "name='foreach'", "dropped_sinks=['foreach']")
+    assert all(what in str(caught.value) for what in says), caught.value
+
+    assert job.start("") == job.start("foreach") == [58]
+    assert job.start("audit", dropped=("foreach",)) == [0]
+    assert job.start("foreach", "audit") == job.start("", "audit") == [58, 0]
+
+
+def test_a_function_that_is_renamed_does_not_begin_at_0_again(tmp_path: Path) -> None:
+    job = Checked(tmp_path, called(("foreach:a", 5), ("foreach:b", 7)))
+
+    with pytest.raises(SinkMissing, match=r"'foreach:a', which was called up to number 5.* 'foreach:c'.*name='a'"):
+        job.start("c", "b")
+    with pytest.raises(SinkMissing, match="'foreach:b'"):
+        job.start("", "a")
+
+    assert job.start("b", "a") == [8, 6]
+    assert job.start("b") == [8]
+    assert job.start("b", "a", "c") == [8, 6, 0]
+
+
+@pytest.mark.parametrize("names", [("", ""), ("a", "", ""), ("a", "a"), ("", "foreach")])
+@pytest.mark.parametrize("known", [None, called(("foreach", 3), ("foreach#2", 9))])
+def test_functions_of_one_name_are_refused_as_their_order_would_tell_whose_numbers_are_whose(
+    tmp_path: Path, names: tuple[str, ...], known: Manifest | None
+) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"two functions .* name=") as caught:
+        Checked(tmp_path, known).start(*names)
+    if known is not None and "" in names:
+        assert "what was 'foreach#2' goes on as name='foreach#2'" in str(caught.value)
+
+
+def test_functions_that_were_told_apart_by_their_order_go_on_by_what_they_were_called(tmp_path: Path) -> None:
+    job = Checked(tmp_path, called(("foreach", 3), ("foreach#2", 9)))
+
+    assert job.start("foreach", "foreach#2") == [4, 10]
+    assert job.start("foreach#2", "foreach") == [10, 4]
+    assert job.start("foreach#2", "") == [10, 4]
+    assert job.start("foreach#2") == [10]
+
+
+def test_the_second_of_two_does_not_take_the_numbers_of_the_first_when_that_is_removed(tmp_path: Path) -> None:
+    job = Checked(tmp_path, called(("foreach", 3), ("foreach#2", 9)))
+
+    with pytest.raises(SinkMissing, match=r"'foreach#2'.*name='foreach#2'"):
+        job.start("")
+    assert job.start("", dropped=("foreach#2",)) == [4]
+
+
+def test_a_job_without_functions_says_nothing_of_those_it_had(tmp_path: Path) -> None:
+    assert Checked(tmp_path, called(("foreach", 3), ("foreach#2", 9))).start() == []
+
+
+def test_a_function_that_is_dropped_is_forgotten(tmp_path: Path) -> None:
+    term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
+    latest = called(("foreach:a", 3), ("foreach:b", 9))
+    checkpoint, sink = Checkpoint(directory(str(tmp_path))), sinks.foreach(lambda rows, number: None, "c")
+
+    for dropped, kept in (((), {"foreach:a", "foreach:b"}), (("foreach:a",), {"foreach:b"})):
+        outputs = Outputs([sink], checkpoint, latest, term=term, fsync=False, dropped=dropped)
+        outputs.begin()
+        assert set(outputs.write([Rows(1)], 58, silent=False)) == {*kept, "foreach:c"}
