@@ -5,6 +5,7 @@ The settings are those each rival's experts would choose; what helps one engine 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -12,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from bench.report import cores
 from ferryman._spark.session.session import session
@@ -82,52 +83,59 @@ class EpochTime:
     parts_ms: dict[str, int] = field(default_factory=dict)
 
 
-class Stopwatch(StreamingQueryListener):
-    """Collect the epochs of the one query that runs, from Spark's own progress events."""
+class Stopwatch:
+    """Collect the epochs of the one query that runs, from Spark's own progress events.
+
+    While the query runs an event is only kept. Read in Python at once, as PySpark's own listener does it, it would cost
+    two hundred calls of the JVM an epoch, and they would get into the way of an engine whose driver is in Python.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self._streams: Any = spark._jsparkSession.streams()
+        gateway: Any = spark.sparkContext._gateway
+        ensure_callback_server_started(gateway)
+        self._wrap = getattr(gateway.jvm, "org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper")
         self._changed = threading.Condition()
-        self._epochs: list[EpochTime] = []
-        self._ended = False
-        # Events come late: the end of one query may be told after the next has started.
-        self._run: object = None
+        self._progress: list[Any] = []
+        self._run: Any = None
+        self._ended: list[Any] = []
 
     def __enter__(self) -> Stopwatch:
-        self._spark.streams.addListener(self)
+        self._listener = self._wrap(self)
+        self._streams.addListener(self._listener)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._spark.streams.removeListener(self)
+        self._streams.removeListener(self._listener)
 
     def onQueryStarted(self, event: Any) -> None:
         with self._changed:
-            self._epochs, self._ended, self._run = [], False, event.runId
+            self._run = event.runId().toString()
 
     def onQueryProgress(self, event: Any) -> None:
-        progress = event.progress
-        parts = dict(progress.durationMs)
-        # What only looked for data has no addBatch, and is no epoch.
-        if "addBatch" not in parts or progress.runId != self._run:
-            return
         with self._changed:
-            self._epochs.append(
-                EpochTime(progress.batchId, progress.numInputRows, float(parts["triggerExecution"]), parts)
-            )
-            self._changed.notify_all()
+            self._progress.append(event)
 
     def onQueryIdle(self, event: Any) -> None:
         pass
 
     def onQueryTerminated(self, event: Any) -> None:
         with self._changed:
-            self._ended = self._ended or event.runId == self._run
+            # Events come late: this may be the end of a query before.
+            self._ended.append(event.runId().toString())
             self._changed.notify_all()
 
-    def epochs(self, at_least: int | None = None, timeout: float = 3600.0) -> list[EpochTime]:
-        """Wait until the query has ended, or has done that many epochs, and give them."""
+    def epochs(self, timeout: float = 3600.0) -> list[EpochTime]:
+        """Wait until the query has ended, and give its epochs."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._ended or (at_least is not None and len(self._epochs) >= at_least), timeout
-            )
-            return list(self._epochs)
+            self._changed.wait_for(lambda: self._run in self._ended, timeout)
+        told = [json.loads(event.progress().json()) for event in self._progress]
+        return [
+            EpochTime(epoch["batchId"], epoch["numInputRows"], float(parts["triggerExecution"]), parts)
+            for epoch in told
+            # What only looked for data has no addBatch, and is no epoch.
+            if "addBatch" in (parts := epoch["durationMs"]) and epoch["runId"] == self._run
+        ]
+
+    class Java:
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

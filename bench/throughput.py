@@ -152,7 +152,7 @@ def measure(
     spark: SparkSession, engine: str, made: Input, run_dir: Path, instances: int
 ) -> tuple[list[EpochTime], MemorySampler]:
     """Run an engine over all its input and check what it holds in the end."""
-    with Stopwatch(spark) as stopwatch, MemorySampler() as memory:
+    with Stopwatch(spark) as stopwatch, MemorySampler(interval_s=0.5) as memory:
         run_engine(spark, engine, made, run_dir / "checkpoint", None, instances)
         times = stopwatch.epochs()
     census = run_dir / "census"

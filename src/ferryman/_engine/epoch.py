@@ -37,7 +37,7 @@ from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.progress import EpochProgress
 from ferryman._engine.recovery import Takeover, resumes
 from ferryman._engine.source_offsets import Coverage, Covered
-from ferryman._engine.when_partials_pay import worth_combining
+from ferryman._engine.when_partials_pay import Partials, worth_combining
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._model.card import JobCard
 from ferryman._model.delta import DeltaRef
@@ -67,7 +67,7 @@ class _Epoch:
     layout, held
         What it is run with, and the groups whose rows wait in it.
     combine
-        The operators whose rows were aggregated before they were routed; and of each whether Spark might do that.
+        The operators whose rows were aggregated before they were routed, and how.
     route
         How its rows went to their instances.
     broadcasts
@@ -92,7 +92,7 @@ class _Epoch:
     layout: Any
     held: frozenset[int]
     covered: Covered | None = None
-    combine: Mapping[str, bool] = field(default_factory=dict)
+    combine: Mapping[str, Partials] = field(default_factory=dict)
     route: Route | None = None
     broadcasts: dict[str, tuple[DeltaRef, ...]] = field(default_factory=dict)
     written: dict[str, Any] = field(default_factory=dict)
@@ -339,14 +339,14 @@ class EpochRunner(Generic[C]):
         first = self._operators.keys() - self.newest.operators.keys()
         return choose(self._cost, self._executor.unfit_for_express(epoch.layout, first=first))
 
-    def _combinable(self, epoch: _Epoch, *, in_order: bool) -> Mapping[str, bool]:
+    def _combinable(self, epoch: _Epoch, *, in_order: bool) -> Mapping[str, Partials]:
         """Choose the operators whose rows are aggregated before the shuffle, and whether Spark may do it.
 
         Where rows still have to be put in order, operators that take the first or the last of them are left out.
         """
         worth = worth_combining(self.newest.operators, held=bool(epoch.held or self.newest.held))
         able = self._executor.combinable(in_order=in_order) if worth else ()
-        return {name: in_spark for name, in_spark in worth.items() if name in able}
+        return {name: partials for name, partials in worth.items() if name in able}
 
     def _manifest(self, epoch: _Epoch) -> Manifest:
         """Put together what there is to say of the epoch."""

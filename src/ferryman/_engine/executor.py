@@ -15,6 +15,7 @@ from ferryman._engine.broadcast import Broadcast
 from ferryman._engine.control import Control
 from ferryman._engine.express_or_shuffle import Route
 from ferryman._engine.operator_spec import OperatorSpec
+from ferryman._engine.when_partials_pay import Partials
 from ferryman._model.manifest import Manifest
 from ferryman._model.receipt import PartialsReceipt, Receipt
 from ferryman._model.routing import RoutingTable
@@ -101,7 +102,7 @@ class Execution(Protocol):
         self,
         controls: Mapping[str, Control],
         route: Route,
-        combine: Mapping[str, bool],
+        combine: Mapping[str, Partials],
         write: Callable[[Sequence[Frame]], None],
     ) -> Sequence[Receipt | PartialsReceipt]:
         """Run the tasks of all operators.

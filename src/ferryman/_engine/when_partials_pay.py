@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ferryman._model.manifest import OperatorRecord
 
@@ -15,8 +16,16 @@ _WORTH_PART = 0.2
 _MOST_KEYS_IN_SPARK = 1_000_000
 
 
-def worth_combining(newest: Mapping[str, OperatorRecord], *, held: bool) -> dict[str, bool]:
-    """Choose the operators for which partials pay, if they can have any; and tell of each whether Spark may make them.
+@dataclass(frozen=True)
+class Partials:
+    """That partials of an operator's rows are made: whether Spark may make them, and of about how many keys."""
+
+    in_spark: bool
+    keys: int
+
+
+def worth_combining(newest: Mapping[str, OperatorRecord], *, held: bool) -> dict[str, Partials]:
+    """Choose the operators for which partials pay, if they can have any.
 
     Only the committed epoch before decides, so that an epoch redone after a crash is redone the same way.
 
@@ -32,15 +41,15 @@ def worth_combining(newest: Mapping[str, OperatorRecord], *, held: bool) -> dict
     >>> many = OperatorRecord(rows=30_000, keys=10_000, output=0)
     >>> spread = OperatorRecord(rows=30_000, keys=10_001, output=0)
     >>> skewed = OperatorRecord(rows=30_000, keys=10_001, output=0, heaviest=6_000)
-    >>> worth_combining({"many": many, "spread": spread, "skewed": skewed}, held=False)
-    {'many': True, 'skewed': True}
+    >>> list(worth_combining({"many": many, "spread": spread, "skewed": skewed}, held=False))
+    ['many', 'skewed']
     >>> worth_combining({"many": many}, held=True)
     {}
     """
     if held:
         return {}
     return {
-        name: record.keys <= _MOST_KEYS_IN_SPARK
+        name: Partials(record.keys <= _MOST_KEYS_IN_SPARK, record.keys)
         for name, record in newest.items()
         if record.rows >= _WORTH_ROWS
         and (record.rows >= _WORTH_RATIO * record.keys or record.heaviest >= _WORTH_PART * record.rows)

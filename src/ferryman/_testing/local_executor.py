@@ -22,6 +22,7 @@ from ferryman._engine.express_or_shuffle import Route
 from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.routing_columns import SEQUENCE
 from ferryman._engine.task import run_in_order
+from ferryman._engine.when_partials_pay import Partials
 from ferryman._migrate.planning import rescaled
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._model.manifest import Manifest
@@ -208,7 +209,7 @@ class LocalExecution:
         self,
         controls: Mapping[str, Control],
         route: Route,
-        combine: Mapping[str, bool],
+        combine: Mapping[str, Partials],
         write: Callable[[Sequence[Frame]], None],
     ) -> Sequence[Receipt]:
         """Run the tasks, and then have the sinks write."""

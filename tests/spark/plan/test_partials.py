@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from ferryman import Ferry, aggregates, sinks, sources
-from ferryman._spark.plan import partials, planner
+from ferryman._spark.compat.partitioned import AggregatedInPartitions
+from ferryman._spark.plan import partials
 
 BERLIN = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "Europe/Berlin"))])
 
@@ -63,17 +64,17 @@ def kept(spark, place, *, step, by="k", **more):
 
 @pytest.mark.parametrize("step", [False, True])
 def test_spark_makes_the_partials_that_are_made_here(spark, tmp_path, monkeypatch, step):
-    calls, by_spark = [], planner.aggregated_in_partitions
+    calls, by_spark = [], AggregatedInPartitions.of
 
     def noted(*given):
         calls.append(by_spark(*given))
         return calls[-1]
 
-    monkeypatch.setattr(planner, "aggregated_in_partitions", noted)
+    monkeypatch.setattr(AggregatedInPartitions, "of", noted)
     found, records = kept(spark, tmp_path / "spark", step=step)
     assert len(calls) == EPOCHS - 1, "all epochs but the first, before which nothing is known"
     assert "Exchange" not in calls[0]._jdf.queryExecution().executedPlan().toString()
-    monkeypatch.setattr(planner, "aggregated_in_partitions", lambda *given: None)
+    monkeypatch.setattr(AggregatedInPartitions, "of", lambda *given: None)
     expected, same = kept(spark, tmp_path / "here", step=step)
     assert records == same
     assert found.keys() == expected.keys()
@@ -92,7 +93,7 @@ def test_spark_makes_the_partials_that_are_made_here(spark, tmp_path, monkeypatc
     ids=["a key that may be 0.0 or -0.0", "a sum of longs", "a spread"],
 )
 def test_what_spark_would_not_make_alike_is_made_here(spark, tmp_path, monkeypatch, by, more):
-    monkeypatch.setattr(planner, "aggregated_in_partitions", lambda *given: pytest.fail("Spark is asked"))
+    monkeypatch.setattr(AggregatedInPartitions, "of", lambda *given: pytest.fail("Spark is asked"))
     found, records = kept(spark, tmp_path, step=False, by=by, **more)
     assert sum(row["n"] for row in found.values()) == EPOCHS * ROWS
     assert [record["rows"] for record in records] == [ROWS] * EPOCHS

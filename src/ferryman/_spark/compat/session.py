@@ -91,6 +91,15 @@ def opaque(frame: DataFrame) -> DataFrame:
     )
 
 
+def computed(frame: DataFrame) -> None:
+    """Compute all rows of a DataFrame, and drop them. Tried on 4.3.
+
+    `frame.write.format("noop")` does the same, and plans a write for it, some milliseconds of every epoch.
+    """
+    rows: Any = frame._jdf
+    rows.queryExecution().toRdd().count()
+
+
 def grouping(grouped: GroupedData) -> tuple[DataFrame, list[Column]]:
     """Give the DataFrame that was grouped, and what by as columns of it. Tried on 4.3."""
     from pyspark.sql.classic.column import Column as ClassicColumn

@@ -10,14 +10,8 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ferryman._engine.routing_columns import SEQUENCE, TOKEN
 from ferryman._spark.compat.session import cached_executors, cached_hosts, executors
+from ferryman._spark.plan.epoch_settings import EPOCH_CONF
 from ferryman._state.store.contract import HASH
-
-# What the plan of an epoch needs of the session that runs it, whatever the user's own session has.
-EPOCH_CONF = {
-    "spark.sql.adaptive.enabled": "false",
-    # Else partials that are made where the rows stand would be shuffled for it.
-    "spark.sql.requireAllClusterKeysForDistribution": "false",
-}
 
 # Whether a shuffle asks for the hosts that its rows are on. Read when the application starts, so never an epoch's own.
 SHUFFLE_PULLS = "spark.shuffle.reduceLocality.enabled"

@@ -23,21 +23,23 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, Stru
 from ferryman._engine.control import Control
 from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.routing_columns import FILE, PART, SEQUENCE, TOKEN
+from ferryman._engine.when_partials_pay import Partials
 from ferryman._migrate.layout import InstanceHost, Launch
 from ferryman._model.errors import OperatorFailed
 from ferryman._model.routing import RoutingTable
 from ferryman._operator.run.aggregate_runner import AggregateRunner
 from ferryman._routing.tokens import tokens
 from ferryman._spark.api.stream import Operated, Parted, Source, Stream, Transformed, Watermarked
-from ferryman._spark.compat.partitioned import aggregated_in_partitions
+from ferryman._spark.compat.frame_steps import Repartitioned
 from ferryman._spark.compat.session import int_literal
 from ferryman._spark.plan.anchor import Anchor
 from ferryman._spark.plan.batch_limits import MOST_BYTES
 from ferryman._spark.plan.file_of_row import with_file
 from ferryman._spark.plan.instance_hosts import PLACES, EndHost, FindHost
 from ferryman._spark.plan.instance_task import InstanceTask
+from ferryman._spark.plan.operator_steps import OperatorSteps
 from ferryman._spark.plan.partial_columns import partial_columns
-from ferryman._spark.plan.partials import COUNT, CombineTask
+from ferryman._spark.plan.partials import CombineTask
 from ferryman._spark.plan.schema import to_spark
 from ferryman._spark.plan.user_code import Shared, pickled
 from ferryman._spark.processor.processor_runner import INITIAL
@@ -89,7 +91,7 @@ class Node:
 
     stream: Operated
     hashed: Column
-    columns: list[Column]
+    steps: OperatorSteps
     output: StructType
     routed: StructType
     partial: StructType
@@ -117,6 +119,7 @@ class Planner:
         self._table = int_literal(self.spark, self._tokens)
         self._pinned = {hash: self.tokens[instance] for hash, instance in self.routing.pinned.items()}
         self.anchor = Anchor(self.spark, self.tokens)
+        self._parted = Repartitioned(self.routing.instances, TOKEN)
         # The anchor's rows for each operator, with the frame that they were made of.
         self._tied: dict[tuple[str, bool], tuple[DataFrame, DataFrame]] = {}
 
@@ -175,20 +178,33 @@ class Planner:
         keys = [parent.schema[name] for name in spec.key.fields.names]
         partial = StructType([*keys, *to_spark(spec.state), *routing])
         hashed = hash_of(keys, [F.col(f"`{key.name}`") for key in keys])
-        node = Node(
+        # Whatever was declared: a null in a column that Spark takes for one without would be an error of Arrow's.
+        output = stream.schema.toNullable()
+        routed, partials = StructType([*fields, *routing]), _partial_columns(stream)
+        self.nodes[spec.name] = Node(
             stream=stream,
             hashed=hashed,
-            columns=self._columns(stream, hashed),
-            # Whatever was declared: a null in a column that Spark takes for one without would be an error of Arrow's.
-            output=stream.schema.toNullable(),
-            routed=StructType([*fields, *routing]),
+            steps=self._steps(stream, hashed, routed, partial, output, partials),
+            output=output,
+            routed=routed,
             partial=partial,
             packed=Packed.of(spec),
             packed_combined=Packed.of(stream.combined) if stream.combined else None,
-            partial_columns=_partial_columns(stream),
+            partial_columns=partials,
             by_file=stream.initial is None and self._by_file(parent),
         )
-        self.nodes[spec.name] = node
+
+    def _steps(
+        self,
+        stream: Operated,
+        hashed: Column,
+        routed: StructType,
+        partial: StructType,
+        output: StructType,
+        partials: list[Column] | None,
+    ) -> OperatorSteps:
+        columns, keys = self._columns(stream, hashed), stream.spec.key.fields.names
+        return OperatorSteps(columns, routed, partial, output, keys=keys, hashed=hashed, partials=partials)
 
     def _by_file(self, stream: Stream) -> bool:
         """Tell whether rows that come to an operator know their file, if the source's are of files."""
@@ -223,7 +239,8 @@ class Planner:
         """Give a planner for the same operators and another routing table; as many instances stay where they are."""
         other = Planner(self.spark, routing, self.pinned, self.shared, self.receipts)
         for name, node in self.nodes.items():
-            other.nodes[name] = replace(node, columns=other._columns(node.stream, node.hashed))
+            steps = other._steps(node.stream, node.hashed, node.routed, node.partial, node.output, node.partial_columns)
+            other.nodes[name] = replace(node, steps=steps)
         if routing.instances == self.routing.instances:
             other.anchor = self.anchor.same(other.tokens)
         return other
@@ -233,7 +250,7 @@ class Planner:
         stream: Stream,
         source: DataFrame,
         controls: Mapping[str, Control],
-        combine: Mapping[str, bool],
+        combine: Mapping[str, Partials],
         made: dict[int, DataFrame],
         *,
         shared: Set[int] | None = None,
@@ -268,7 +285,7 @@ class Planner:
         stream: Stream,
         source: DataFrame,
         controls: Mapping[str, Control],
-        combine: Mapping[str, bool],
+        combine: Mapping[str, Partials],
         built: Callable[[Stream], DataFrame],
         *,
         by_file: bool,
@@ -291,32 +308,27 @@ class Planner:
         return self._operate(self.nodes[name], parent, control, combine.get(name), most_bytes)
 
     def _operate(
-        self, node: Node, parent: DataFrame, control: Control, in_spark: bool | None, most_bytes: int
+        self, node: Node, parent: DataFrame, control: Control, partials: Partials | None, most_bytes: int
     ) -> DataFrame:
-        """Give the DataFrame of an operator's output; its rows are aggregated before, unless `in_spark` is None."""
-        packed, anchor = node.packed, self._anchor_rows(node, combined=False)
-        if in_spark is not None and node.packed_combined is not None:
-            routed = self._partials(node, parent, control, in_spark=in_spark)
-            packed, anchor = node.packed_combined, self._anchor_rows(node, combined=True)
+        """Give the DataFrame of an operator's output; where partials pay, its rows are aggregated before."""
+        packed, steps, run = node.packed, node.steps, node.steps.run
+        anchor = self._anchor_rows(node, combined=False)
+        if partials is not None and node.packed_combined is not None:
+            routed = self._partials(node, parent, control, in_spark=partials.in_spark)
+            packed, run, anchor = node.packed_combined, steps.run_on_partials, self._anchor_rows(node, combined=True)
         elif control.files:
-            routed = with_file(parent).select(*node.columns, FILE)
+            routed, run = steps.route_with_file.of(with_file(parent)), steps.run_with_file
             anchor = None if anchor is None else anchor.select("*", F.lit(0).cast("long").alias(FILE))
         else:
-            routed = parent.select(*node.columns)
-        routed = routed.repartition(self.routing.instances, TOKEN)
-        routed = self.anchor.tied(routed, anchor)
+            routed = steps.route.of(parent)
+        routed = self.anchor.tied(self._parted.of(routed), anchor)
         task = InstanceTask(packed.data, packed.digest, control, self.receipts, packed.shared, most_bytes)
-        return routed.mapInArrow(task, node.output)
+        return run.of(routed, task, few_calls=not packed.shared)
 
     def _partials(self, node: Node, parent: DataFrame, control: Control, *, in_spark: bool) -> DataFrame:
         """Aggregate the rows of each task that reads, by Spark's own code if that can be; and route what that gives."""
-        packed, made = node.packed, None
-        if in_spark and node.partial_columns is not None:
-            keys = [F.col(f"`{name}`") for name in node.stream.spec.key.fields.names]
-            rows = parent
-            if rows.columns[-1] != PART:
-                rows = rows.drop(PART).select("*", F.spark_partition_id().alias(PART))
-            made = aggregated_in_partitions(rows, keys, [*node.partial_columns, F.count(F.lit(1)).alias(COUNT)])
+        packed, steps = node.packed, node.steps
+        made = steps.aggregate.of(parent) if in_spark and steps.aggregate is not None else None
         combiner = CombineTask(
             packed=packed.data,
             digest=packed.digest,
@@ -326,9 +338,9 @@ class Planner:
             receipts=self.receipts,
             made_already=made is not None,
         )
-        # The combiner makes sequence and token itself: two columns less on the way to Python.
-        chosen = parent.select(*node.columns[:-2]) if made is None else made.withColumn(HASH, node.hashed)
-        return chosen.mapInArrow(combiner, node.partial)
+        if made is not None:
+            return steps.tell.of(steps.hash.of(made), combiner)
+        return steps.combine.of(steps.choose.of(parent), combiner)
 
     def _anchor_rows(self, node: Node, *, combined: bool) -> DataFrame | None:
         """Give what ties the tasks of an operator: of the anchor there is now, which plans may share."""

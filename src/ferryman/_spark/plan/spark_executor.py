@@ -16,12 +16,14 @@ from ferryman._engine.executor import Frame
 from ferryman._engine.express_or_shuffle import Route, too_much_for_express
 from ferryman._engine.lost_receipts import Receipts, with_lost_receipts
 from ferryman._engine.operator_spec import OperatorSpec
+from ferryman._engine.when_partials_pay import Partials
 from ferryman._model.errors import PinningLost
 from ferryman._model.receipt import PartialsReceipt, Receipt, TooMuch, decode
 from ferryman._spark.api.stream import Operated, Stream, moves_rows
-from ferryman._spark.compat.session import opaque
-from ferryman._spark.plan.anchor import EPOCH_CONF
+from ferryman._spark.compat.partitioned import fast_table
+from ferryman._spark.compat.session import computed, opaque
 from ferryman._spark.plan.batch_limits import BatchLimits, most_bytes
+from ferryman._spark.plan.epoch_settings import EPOCH_CONF, EpochSettings
 from ferryman._spark.plan.express import Segments
 from ferryman._spark.plan.planner import Planner
 from ferryman._spark.plan.segments import plain
@@ -36,7 +38,7 @@ class SparkFrame:
 
     def compute(self) -> None:
         """Compute all rows once, and keep them."""
-        _compute(self.rows.persist())
+        computed(self.rows.persist())
 
     def is_empty(self) -> bool:
         """Tell whether there are none."""
@@ -105,8 +107,7 @@ class SparkExecutor:
         self._segments = Segments.of(outputs, planner.nodes)
         self._with_initial = {name for name, node in planner.nodes.items() if node.stream.initial is not None}
         self._limits = BatchLimits(most_bytes(planner.spark), [spec.input for spec in self.operators.values()])
-        # What the session of Spark's batches has of what an epoch needs.
-        self._prepared: dict[str, str] = {}
+        self._settings = EpochSettings()
 
     def combinable(self, *, in_order: bool) -> Set[str]:
         """Name the operators with partials; those that take the first or the last row need rows that are in order."""
@@ -127,24 +128,20 @@ class SparkExecutor:
     @contextlib.contextmanager
     def execution(self, layout: Planner, source: DataFrame, *, silent: bool, by_file: bool) -> Iterator[SparkExecution]:
         """Begin to carry out an epoch; what it has kept is let go of in the end."""
-        self._prepare(source, silent=silent)
+        # A silent epoch comes in another session than Spark's batches.
+        settings = EpochSettings() if silent else self._settings
+        settings.give(source.sparkSession, {**EPOCH_CONF, **self._limits.conf()})
         layout.receipts.value = []
         layout.settle()
-        execution = SparkExecution(layout, source, self._outputs, self._segments, self._limits, by_file=by_file)
+        execution = SparkExecution(
+            layout, source, self._outputs, self._segments, self._limits, settings, by_file=by_file
+        )
         try:
             yield execution
         finally:
             execution.forget()
         if execution.saw_rows:
             self._limits.note(receipt.width for receipt in execution.receipts)
-
-    def _prepare(self, source: DataFrame, *, silent: bool) -> None:
-        """Set what an epoch needs. Spark runs micro-batches in a session of the query's own: the user's is left."""
-        wanted = {**EPOCH_CONF, **self._limits.conf()}
-        if silent or self._prepared != wanted:
-            for name, value in wanted.items():
-                source.sparkSession.conf.set(name, value)
-            self._prepared = self._prepared if silent else wanted
 
 
 class SparkExecution:
@@ -157,6 +154,7 @@ class SparkExecution:
         outputs: Sequence[Stream],
         segments: Segments,
         limits: BatchLimits,
+        settings: EpochSettings,
         *,
         by_file: bool,
     ) -> None:
@@ -169,6 +167,7 @@ class SparkExecution:
         self._segments = segments
         self._by_file = by_file
         self._limits = limits
+        self._settings = settings
         self._made: dict[int, DataFrame] = {}
         self._kept: list[DataFrame] = []
         self.receipts: Receipts = []
@@ -183,7 +182,7 @@ class SparkExecution:
         self,
         controls: Mapping[str, Control],
         route: Route,
-        combine: Mapping[str, bool],
+        combine: Mapping[str, Partials],
         write: Callable[[Sequence[Frame]], None],
     ) -> Sequence[Receipt | PartialsReceipt]:
         """Run the tasks: by express before the sinks write, else as these ask for their rows."""
@@ -197,7 +196,7 @@ class SparkExecution:
                     if isinstance(frame, TableFrame):
                         frame.forget()
         else:
-            self.saw_rows = not any(combine.values())
+            self.saw_rows = not any(partials.in_spark for partials in combine.values())
             self._shuffle(controls, combine, write)
         return self.receipts
 
@@ -228,9 +227,12 @@ class SparkExecution:
         return [frames.get(id(plain(stream))) or self._frame(build(stream)) for stream in self._outputs]
 
     def _shuffle(
-        self, controls: Mapping[str, Control], combine: Mapping[str, bool], write: Callable[[Sequence[Frame]], None]
+        self, controls: Mapping[str, Control], combine: Mapping[str, Partials], write: Callable[[Sequence[Frame]], None]
     ) -> None:
         """Have the sinks write; the tasks run as their rows are asked for."""
+        made_by_spark = [partials.keys for partials in combine.values() if partials.in_spark]
+        if made_by_spark:
+            self._settings.give(self._source.sparkSession, fast_table(max(made_by_spark)))
         frames = [self._frame(self._build(stream, controls, combine, self._made)) for stream in self._outputs]
         try:
             write(frames)
@@ -238,7 +240,7 @@ class SparkExecution:
             self.forget()
 
         def run_again(name: str) -> None:
-            _compute(self._build(self._planner.nodes[name].stream, controls, combine, {}, frozenset()))
+            computed(self._build(self._planner.nodes[name].stream, controls, combine, {}, frozenset()))
 
         self.receipts = with_lost_receipts(controls, self._planner.routing.instances, self._read, run_again)
 
@@ -260,7 +262,7 @@ class SparkExecution:
         self,
         stream: Stream,
         controls: Mapping[str, Control],
-        combine: Mapping[str, bool],
+        combine: Mapping[str, Partials],
         made: dict[int, DataFrame],
         shared: Set[int] | None = None,
         *,
@@ -297,7 +299,3 @@ def _refuse_moves(stream: Stream, frame: DataFrame) -> None:
             "not run one partition per instance. Keep unions, coalesce and repartition out of `transform` between "
             "operators. The epoch was not committed."
         )
-
-
-def _compute(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()

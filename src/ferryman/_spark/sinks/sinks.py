@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from ferryman._engine.sink import Sink, SinkStart
 from ferryman._model.errors import CorruptCheckpoint
 from ferryman._model.json_values import Misshapen, whole
+from ferryman._spark.compat.session import computed
 from ferryman._spark.sinks.parquet import ParquetSink, read_parquet
 
 __all__ = ["Sink", "SinkStart", "console", "foreach", "memory", "none", "parquet", "read_parquet"]
@@ -49,7 +50,7 @@ class NoSink(_Simple):
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Compute the rows."""
-        rows.write.format("noop").mode("overwrite").save()
+        computed(rows)
         return {}
 
     def write_table(self, rows: pa.Table, epoch: int) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""Steps of a DataFrame that every epoch takes anew, with few calls of the JVM. Calls `python_function`.
+
+For `mapInArrow` PySpark makes more than thirty calls, for `select` or `repartition` about ten. Each waits for the JVM.
+What does not change from epoch to epoch is made once here. A Spark that this was not tried on gets PySpark's own calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+from pyspark.util import PythonEvalType
+
+from ferryman._spark.compat.python_function import FEW_CALLS, MOST_BYTES, PythonFunctions
+
+Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_UDF = "org.apache.spark.sql.execution.python.UserDefinedPythonFunction"
+
+
+class _Sent:
+    """Columns that are in the JVM already, for any DataFrame that has what they name."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns: Sequence[Any] = columns
+        self._sequence: Any = None
+
+    def to(self, frame: DataFrame) -> Any:
+        if self._sequence is None:
+            context: Any = frame.sparkSession.sparkContext
+            sent = [column._jc for column in self._columns]
+            self._sequence = context._jvm.PythonUtils.toSeq(sent)
+        return self._sequence
+
+
+def _named(names: Sequence[str]) -> list[Column]:
+    return [F.col(f"`{name}`") for name in names]
+
+
+class Selected:
+    """Select columns. Tried on 4.3."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._sent = _Sent(columns)
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        """Take the step."""
+        if not FEW_CALLS:
+            return frame.select(*self._columns)
+        rows: Any = frame._jdf
+        return DataFrame(rows.select(self._sent.to(frame)), frame.sparkSession)
+
+
+class Repartitioned:
+    """Part rows by the hash of a column. Tried on 4.3."""
+
+    def __init__(self, partitions: int, column: str) -> None:
+        self._partitions = partitions
+        self._column = column
+        self._sent = _Sent(_named([column]))
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        """Take the step."""
+        if not FEW_CALLS:
+            return frame.repartition(self._partitions, self._column)
+        rows: Any = frame._jdf
+        return DataFrame(rows.repartition(self._partitions, self._sent.to(frame)), frame.sparkSession)
+
+
+class MappedInArrow:
+    """Have a function map the rows of each partition. Tried on 4.3.
+
+    Parameters
+    ----------
+    names
+        The columns of what comes.
+    schema
+        What the function gives.
+    """
+
+    def __init__(self, names: Sequence[str], schema: StructType) -> None:
+        self._schema = schema
+        self._sent = _Sent(_named(names))
+        self._functions: PythonFunctions | None = None
+
+    def of(self, frame: DataFrame, function: Function, *, few_calls: bool = True) -> DataFrame:
+        """Take the step; with few calls only if the function uses no broadcast variables."""
+        command = cloudpickle.dumps((function, self._schema)) if FEW_CALLS and few_calls else b""  # type: ignore[no-untyped-call]
+        if not command or len(command) > MOST_BYTES:
+            return frame.mapInArrow(function, self._schema)
+        if self._functions is None:
+            self._prepare(frame)
+        assert self._functions is not None, "it was made above"
+        made = self._class(
+            "instance", self._functions.of(command), self._type, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, True,
+            self._none, self._none,
+        )  # fmt: skip
+        rows: Any = frame._jdf
+        return DataFrame(rows.mapInArrow(made.apply(self._sent.to(frame)), False, None), frame.sparkSession)
+
+    def _prepare(self, frame: DataFrame) -> None:
+        context: Any = frame.sparkSession.sparkContext
+        session: Any = frame.sparkSession._jsparkSession
+        self._functions = PythonFunctions(frame.sparkSession)
+        self._type = session.parseDataType(self._schema.json())
+        self._class = getattr(context._jvm, _UDF)
+        self._none = context._jvm.java.util.ArrayList()
