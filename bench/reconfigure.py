@@ -36,7 +36,7 @@ from bench.movable import movable_operator, payload
 from bench.offline import repartitioned_offline
 from bench.open_loop import Kept, Load, Span, watch
 from bench.report import Progress, Result, environment, result_of, show
-from bench.sessions import ROCKSDB, stderr_to
+from bench.sessions import ROCKSDB, refuse_running_session, stderr_to
 from ferryman import Ferry, session
 from ferryman._migrate.planning import moved
 from ferryman._migrate.strategies import STRATEGIES as MIGRATIONS
@@ -202,6 +202,7 @@ def _with(load: Load, what: str, value: int) -> Load:
 @contextmanager
 def cluster_session(place: Path, hosts: int, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Run a session on a standalone cluster of so many hosts, all of them on this machine."""
+    refuse_running_session()
     place.mkdir(parents=True)
     with standalone(place / "cluster", hosts=hosts, cores=2, memory="2g") as cluster:
         conf = {
@@ -275,23 +276,29 @@ def _ferryman(
 
 
 def _spread_job(spark: SparkSession, load: Load, place: Path) -> tuple[Job, Kept]:
-    """Start a job whose instances are on as many hosts; Spark may place two on one."""
-    for attempt in range(10):
-        start = load.start()
-        kept = Kept(load, start)
-        ferry = Ferry(spark, str(place / str(attempt)), groups=load.groups, snapshot_every=30)
-        operator = movable_operator(load.size, load.work_ms / 1000, f"{place}.work")
-        stream = ferry.stream(load.rows(spark, start)).key_by("key").process(operator, name="Movable")
-        job = stream.write(kept).start("reconfigure", instances=load.hosts, trigger=load.trigger)
-        coordinator = job._runner.coordinator
+    """Start a job, and wait until its instances are on as many hosts: where Spark had no room, they are spread anew."""
+    start = load.start()
+    kept = Kept(load, start)
+    ferry = Ferry(spark, str(place), groups=load.groups, snapshot_every=30)
+    operator = movable_operator(load.size, load.work_ms / 1000, f"{place}.work")
+    stream = ferry.stream(load.rows(spark, start)).key_by("key").process(operator, name="Movable")
+    job = stream.write(kept).start("reconfigure", instances=load.hosts, trigger=load.trigger)
+    try:
+        hosts = job._runner.coordinator.state_hosts
         bytes_per_s = None if load.link_mbit is None else load.link_mbit * 1e6 / 8
-        hosts = coordinator.state_hosts
         hosts.launch = replace(hosts.launch, bytes_per_s=bytes_per_s, delay_s=load.delay_ms / 1000)
-        job.wait_for(lambda job=job: job.epoch >= 2, timeout=600)  # type: ignore[misc]
-        if len(set(job.progress()[-1].operators["Movable"]["hosts"])) == load.hosts:
-            return job, kept
+        if not job.wait_for(lambda: job.epoch >= 2 and len(set(_placed(job))) == load.hosts, timeout=600):
+            raise RuntimeError(f"the instances are not on {load.hosts} hosts but on {_placed(job)}")
+    except BaseException:
         job.stop()
-    raise RuntimeError("Spark does not spread the instances over the hosts")
+        raise
+    return job, kept
+
+
+def _placed(job: Job) -> list[str]:
+    """Name the host of each instance in the newest epoch."""
+    newest = job.progress()[-1:]
+    return [host for epoch in newest for host in epoch.operators["Movable"]["hosts"]]
 
 
 def _ring(owner: Sequence[int], hosts: int, *, forward: bool) -> dict[int, int]:

@@ -39,11 +39,18 @@ ROCKSDB = {
 }
 
 
+def refuse_running_session() -> None:
+    """Refuse to measure, or to stop in the end, a session that somebody else has started."""
+    if SparkContext._active_spark_context is not None:
+        raise RuntimeError(
+            "a SparkSession is running already in this process: it is not where, and not as, the benchmark wants it"
+        )
+
+
 @contextmanager
 def bench_session(instances: int, settings: Mapping[str, str], log: Path) -> Iterator[SparkSession]:
     """Run a session on this machine's cores, with as many shuffle partitions as instances."""
-    if SparkContext._active_spark_context is not None:
-        raise RuntimeError("a SparkSession is running already; its settings would be the benchmark's")
+    refuse_running_session()
     conf = {**SETTINGS, **settings, "spark.sql.shuffle.partitions": str(instances)}
     with stderr_to(log):
         spark = session("ferryman bench", f"local[{max(cores(), instances)}]", conf=conf)

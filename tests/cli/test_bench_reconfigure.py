@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from ferryman._cli import app
@@ -131,6 +134,55 @@ def test_options_that_make_no_sense_are_refused(given, says):
     assert says in done.output
 
 
+def test_a_session_that_is_running_is_neither_measured_nor_stopped(spark: SparkSession) -> None:
+    done = CliRunner().invoke(app, ["bench", "reconfigure", "--strategies", "push"])
+
+    assert done.exit_code == 1
+    assert "a SparkSession is running already" in str(done.exception)
+    assert spark.range(3).count() == 3
+
+
+# With one host there is nowhere to go. That is found out when the job runs and is asked for a change.
+FAILS_IN_THE_MIDDLE = """
+import os, sys, threading
+from pathlib import Path
+from ferryman import session
+from ferryman._cli.bench import _load
+from ferryman._os.processes import below
+from ferryman._spark.compat.start import active_context
+
+try:
+    _load("reconfigure").run(
+        progress=_load("report").Progress(),
+        load=_load("open_loop").Load(keys=32, size=100, rate=40.0, hosts=1, groups=8, warm_s=0.0),
+        strategies=["push"], sizes=[], sweeps={}, rounds=1, idle=0, chart=None, scratch=Path(sys.argv[1]),
+    )
+except Exception as error:
+    print("failed:", error)
+print("context:", active_context())
+print("threads:", [thread.name for thread in threading.enumerate() if thread.name.startswith("ferryman")])
+print("processes:", sum("spark.deploy." in one.command for one in below(os.getpid())))
+print("files:", os.listdir(sys.argv[1]))
+print("rows:", session("the next one", "local[1]").range(3).count())
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_benchmark_that_fails_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS_IN_THE_MIDDLE, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+
+    *_, failed, context, threads, processes, files, rows = done.stdout.splitlines()
+    assert failed.startswith("failed: [NOTHING_MOVES]"), done.stdout + done.stderr
+    assert (context, files) == ("context: None", "files: []")
+    # The JVM outlives the sessions of its process, and the next one runs in it.
+    assert (threads, processes) == ("threads: ['ferryman-jvm-stderr']", "processes: 1")
+    assert rows == "rows: 3", done.stderr
+
+
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(900)
@@ -139,11 +191,12 @@ def test_the_command_measures_a_change(tmp_path: Path) -> None:
     written, chart = tmp_path / "reconfigure.json", tmp_path / "reconfigure.png"
     tiny = ["--keys", "32", "--bytes", "2000", "--rate", "40", "--groups", "8", "--link-mbit", "10", "--delay-ms", "1"]
     watched = ["--before", "4", "--after", "2", "--warm", "0", "--strategies", "push"]
-    done = CliRunner().invoke(
-        app, ["bench", "reconfigure", *tiny, *watched, "--json", str(written), "--chart", str(chart)]
-    )
+    results = ["--json", str(written), "--chart", str(chart)]
+    # A process has one session, and here that is the tests' own, on no cluster.
+    command = [sys.executable, "-c", "from ferryman._cli import app; app()", "bench", "reconfigure"]
+    done = subprocess.run([*command, *tiny, *watched, *results], capture_output=True, text=True, check=False)
 
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stdout + done.stderr
     raw = json.loads(written.read_text())
     assert raw["link"].startswith("shaped transport")
     push = raw["strategies"]["push"]

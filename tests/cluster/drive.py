@@ -74,8 +74,6 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             # In real use Ferryman is installed where the executors run, and then they can have its daemon.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "spark.python.daemon.module": "ferryman._spark.session.warm_workers",
-            # A busy machine takes longer than our 50 ms to find a free slot, and tests tell where tasks should be.
-            "spark.locality.wait": "3s",
             **json.loads(conf),
         },
     )

@@ -19,6 +19,8 @@ from ferryman._model.routing import RoutingTable
 from ferryman._os.disk import Disk
 from ferryman._spark.sinks.sinks import none
 from ferryman._testing.faulty_disk import FaultyDisk
+from ferryman._testing.power_cut import power_cut
+from ferryman._testing.unsynced_disk import UnsyncedDisk
 
 CARD = JobCard("1", "job", 4, {})
 
@@ -26,22 +28,25 @@ CARD = JobCard("1", "job", 4, {})
 class Met:
     """A checkpoint, and what happens there just before a start makes a call for the first time."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.root = root
-        self.log = Checkpoint(LocalDirectory(root))
+        self.disk = disk or Disk()
+        self.log = Checkpoint(LocalDirectory(root, disk=self.disk))
 
     def start(self, cores: str, *, locked: bool = False) -> Takeover:
         return self._start(self.log, cores, locked)
 
-    def start_while(self, what: str, folder: str, happens: Callable[[], object], *, locked: bool = False) -> Takeover:
+    def start_while(
+        self, what: str, folder: str, happens: Callable[[], object], *, locked: bool = False, fsync: bool = False
+    ) -> Takeover:
         left = [happens]
 
         def watch(call: str, path: str) -> None:
             if call == what and f"/{folder}" in path and left:
                 left.pop()()
 
-        disk = FaultyDisk(Disk(), watcher=watch)
-        found = self._start(Checkpoint(LocalDirectory(self.root, disk=disk)), "late", locked)
+        disk = FaultyDisk(self.disk, watcher=watch)
+        found = self._start(Checkpoint(LocalDirectory(self.root, fsync=fsync, disk=disk)), "late", locked)
         assert not left, "it did not come to that"
         return found
 
@@ -80,6 +85,28 @@ def test_a_start_that_slept_finds_what_the_start_that_passed_it_has_begun(tmp_pa
 
     assert term.number == 2
     assert term.redo == Redo(1, {"cores": "first"}, 1, since=1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_start_goes_on_from_survives_a_power_cut_though_its_run_had_no_time_to_sync_it(
+    tmp_path: Path, seed: int
+) -> None:
+    root, journal = tmp_path / "root", tmp_path / "journal"
+    (root / "manifests").mkdir(parents=True)
+    disk = UnsyncedDisk(root, journal)
+    met = Met(root, disk)
+    first = met.start("first").term
+
+    def commits() -> None:
+        met.begin(0)
+        met.commit(1, first.number)
+
+    found = met.start_while("link", "terms/", commits, fsync=True)
+    assert found.latest is not None
+    disk.close()
+    power_cut(root, journal, seed)
+
+    assert Checkpoint(LocalDirectory(root)).epochs() == [1], "the sinks are told of it next"
 
 
 def test_what_a_run_begins_while_it_is_taken_over_is_done_as_that_run_reads(tmp_path: Path) -> None:

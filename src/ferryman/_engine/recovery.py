@@ -166,6 +166,9 @@ def take_over(
     taken = take_term(checkpoint, uuid.uuid4().hex, card.job, above=above, instances=parallel, reading=reading)
     # Until then the run before may have gone on; whatever it begins now, it will not show to anybody.
     latest = _agreed(checkpoint, mended=not locked)
+    if latest is not None:
+        # Whoever committed it may not have come to sync its name, and the sinks are about to be told of it.
+        checkpoint.keep_manifest(latest.epoch)
     check_known(sinks, checkpoint, latest, dropped)
     batch, intents, redo = _left(checkpoint, latest, taken.number)
     term = settle_term(checkpoint, taken, redo)

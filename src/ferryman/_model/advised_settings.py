@@ -1,6 +1,6 @@
 """The Spark settings that Ferryman advises and its own sessions have, and what each is worth.
 
-Pure data; which of them apply to a session says `settings_that_apply`. Calls `interval`.
+Pure data; which of them apply to a session says `settings_that_apply`. Calls nobody.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
-
-from ferryman._model.interval import setting_seconds
 
 Where = Literal["everywhere", "local disk", "local disk, no RocksDB", "same python"]
 
@@ -78,13 +76,6 @@ ADVISED = (
         "org.apache.hadoop.fs.LocalFileSystem",
         "every file of Spark's own checkpoint gets a second one for a checksum, and costs a process more",
         where="local disk, no RocksDB",
-    ),
-    Setting(
-        "spark.locality.wait",
-        "50ms",
-        "3s",
-        "a task whose host is busy waits this long, in every epoch, before it goes to another",
-        fits=lambda have: setting_seconds(have) <= 0.5,
     ),
     Setting(
         "spark.python.worker.reuse",

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ferryman._model.advised_settings import ADVISED, Setting
-from ferryman._model.interval import setting_seconds
 from ferryman._model.settings_that_apply import applies
 from ferryman._spark.session.advice import Advice, block, check, ferryman_importable
 from ferryman._spark.session.session import session
@@ -47,6 +46,16 @@ def test_a_running_session_is_returned_and_takes_sql_settings(spark: SparkSessio
         assert again.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     finally:
         again.conf.unset("spark.sql.session.timeZone")
+
+
+def test_who_asks_for_another_master_than_that_of_the_running_session_is_told(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    session("same", spark.sparkContext.master)
+    assert caplog.text == ""
+
+    assert session("another", "spark://elsewhere:7077").sparkContext is spark.sparkContext
+    assert "local[2], and not on spark://elsewhere:7077" in caplog.text
 
 
 def test_a_new_worker_has_its_modules_loaded_and_no_stray_thread(spark: SparkSession) -> None:
@@ -100,12 +109,12 @@ def test_settings_of_the_user_and_of_spark_submit_come_first() -> None:
         "from ferryman._spark.session.session import session\n"
         "spark = session(conf={'spark.sql.ansi.enabled': 'false', 'spark.app.name': 'mine'})\n"
         "conf = spark.sparkContext.getConf()\n"
-        "names = ['spark.master', 'spark.app.name', 'spark.locality.wait', 'spark.sql.ansi.enabled']\n"
+        "names = ['spark.master', 'spark.app.name', 'spark.python.worker.reuse', 'spark.sql.ansi.enabled']\n"
         "print(json.dumps([conf.get(name) for name in names]))\n",
-        PYSPARK_SUBMIT_ARGS="--master local[3] --conf spark.locality.wait=7s pyspark-shell",
+        PYSPARK_SUBMIT_ARGS="--master local[3] --conf spark.python.worker.reuse=false pyspark-shell",
     )
 
-    assert json.loads(answer.stdout) == ["local[3]", "mine", "7s", "false"]
+    assert json.loads(answer.stdout) == ["local[3]", "mine", "false", "false"]
 
 
 def test_a_session_of_the_users_own_is_told_once_what_to_add_and_the_lines_are_enough() -> None:
@@ -128,16 +137,16 @@ def test_a_session_of_the_users_own_is_told_once_what_to_add_and_the_lines_are_e
     # The one setting of the table that Spark has right by itself.
     assert settings == [advice.key for advice in ADVISED if advice.key != "spark.python.worker.reuse"]
     assert (again, left) == (0, 0)
-    assert answer.stderr.count("would run better with 5 settings") == 1
-    assert '    .config("spark.locality.wait", "50ms")\n' in answer.stderr
+    assert answer.stderr.count("would run better with 4 settings") == 1
+    assert '    .config("spark.python.unix.domain.socket.enabled", "true")\n' in answer.stderr
 
 
 def test_advice_names_the_cost_and_ends_with_the_line_to_add() -> None:
-    text = block([Advice("spark.locality.wait", "3s", "50ms", "tasks wait", '.config("spark.locality.wait", "50ms")')])
+    text = block([Advice("spark.some.key", "slow", "fast", "tasks wait", '.config("spark.some.key", "fast")')])
 
     assert "1 setting changed" in text
-    assert "spark.locality.wait = 3s\n      tasks wait" in text
-    assert text.endswith('\n    .config("spark.locality.wait", "50ms")\n')
+    assert "spark.some.key = slow\n      tasks wait" in text
+    assert text.endswith('\n    .config("spark.some.key", "fast")\n')
 
 
 @pytest.mark.parametrize(
@@ -166,13 +175,6 @@ def test_raw_local_files_are_not_for_a_session_with_rocksdb() -> None:
 
     assert applies(raw, **session, store="some.HDFSBackedStateStoreProvider")  # type: ignore[arg-type]
     assert not applies(raw, **session, store="some.RocksDBStateStoreProvider")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("3s", 3), ("50ms", 0.05), ("20", 0.02), ("1min", 60), ("soon", float("inf"))]
-)
-def test_durations_are_read_as_spark_writes_them(text: str, expected: float) -> None:
-    assert setting_seconds(text) == expected
 
 
 def test_another_python_is_not_expected_to_have_ferryman() -> None:

@@ -209,6 +209,10 @@ class Checkpoint:
                 "ran it. Stop one of the two; nothing was lost or counted twice."
             )
 
+    def keep_manifest(self, epoch: int) -> None:
+        """With `fsync`, see that a manifest which was found survives a power cut, whoever has written it."""
+        self.directory.sync([f"manifests/{epoch:012d}.json"])
+
     # -- the intent of an epoch ------------------------------------------------------------------
 
     def intend(

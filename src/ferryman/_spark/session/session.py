@@ -6,6 +6,7 @@ spark-submit or spark-defaults.conf says comes first.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Advice", "advise", "check", "session"]
 
+_log = logging.getLogger("ferryman")
+
 _BARS = "spark.ui.showConsoleProgress"
 _SHUFFLE = "spark.sql.shuffle.partitions"
 
@@ -45,7 +48,8 @@ def session(
 ) -> SparkSession:
     """Get a SparkSession that is tuned for Ferryman, and quiet.
 
-    A session that is running already is returned as it is, after advice on what it lacks.
+    A session that is running already is returned as it is, wherever it runs, after a warning if that is not the master
+    asked for, and advice on what it lacks.
 
     Parameters
     ----------
@@ -72,6 +76,13 @@ def session(
             if key.startswith("spark.sql."):
                 builder = builder.config(key, value)
         running = builder.getOrCreate()
+        if "spark.master" in chosen and chosen["spark.master"] != running.sparkContext.master:
+            _log.warning(
+                "A session is running already in this process, on %s, and not on %s, which was asked for. A process "
+                "has one: stop it first if this is to be another.",
+                running.sparkContext.master,
+                chosen["spark.master"],
+            )
         advise(running)
         return running
     gateway = active_gateway() or _start(chosen)
