@@ -30,6 +30,7 @@ from ferryman._operator.run.aggregate_runner import AggregateRunner
 from ferryman._routing.tokens import tokens
 from ferryman._spark.api.stream import Operated, Parted, Source, Stream, Transformed, Watermarked
 from ferryman._spark.compat.partitioned import aggregated_in_partitions
+from ferryman._spark.compat.pinned_tasks import PinnedTasks
 from ferryman._spark.compat.session import int_literal
 from ferryman._spark.plan.anchor import Anchor
 from ferryman._spark.plan.batch_limits import MOST_BYTES
@@ -129,6 +130,10 @@ class Planner:
     def spread(self) -> DataFrame | None:
         """Give what ties the instances to hosts: another one if they have been spread anew; None on a single host."""
         return self.anchor.frame
+
+    def tasks(self) -> PinnedTasks | None:
+        """Give what runs a task per instance, each where its instance is; None on a single host."""
+        return self.anchor.tasks() if self.pinned else None
 
     @property
     def stores(self) -> dict[str, str]:
