@@ -337,7 +337,8 @@ class EpochRunner(Generic[C]):
         if self._cost is None and self.newest.manifest is not None:
             return choose(None, "the first epoch of a restart: instances restore their state side by side")
         first = self._operators.keys() - self.newest.operators.keys()
-        return choose(self._cost, self._executor.unfit_for_express(epoch.layout, first=first))
+        unfit = self._executor.unfit_for_express(epoch.layout, first=first)
+        return choose(self._cost, unfit, in_turns=self._executor.takes_turns(epoch.layout))
 
     def _combinable(self, epoch: _Epoch, *, in_order: bool) -> Mapping[str, Partials]:
         """Choose the operators whose rows are aggregated before the shuffle, and whether Spark may do it.

@@ -148,6 +148,9 @@ class Executor(Protocol[L_contra]):
     def unfit_for_express(self, layout: L_contra, *, first: Set[str]) -> str | None:
         """Say why an epoch cannot go by express; None if it can. It is the `first` one for some operators."""
 
+    def takes_turns(self, layout: L_contra) -> bool:
+        """Tell whether instances run one after the other by express; else they run side by side, as by a shuffle."""
+
     def combinable(self, *, in_order: bool) -> Set[str]:
         """Name the operators whose rows may be aggregated before they are routed, if rows are to be put `in_order`."""
 

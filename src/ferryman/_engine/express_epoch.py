@@ -1,4 +1,4 @@
-"""Run several operators in one process, all instances of each, one after the other, with no shuffle in between.
+"""Run several operators in one process, some or all instances of each, with no shuffle in between.
 
 What an instance does in an epoch depends on the state before it and on its rows in order, not on how they came to it.
 So this gives the rows, deltas and receipts that a task per instance gives. Calls `task`.
@@ -23,6 +23,8 @@ from ferryman._state.spark_hash import spark_hash
 from ferryman._state.store.contract import HASH
 
 Hashes = npt.NDArray[np.int64]
+# The rows of some instances, each with the hashes of their keys, in the source's order.
+Parts = Mapping[int, pa.Table]
 RunInstance = Callable[[OperatorSpec, Control, int, pa.Table], tuple[pa.Table, Receipt]]
 
 
@@ -57,16 +59,27 @@ class OutputTooLarge(Exception):
         self.size = size
 
 
+class RowsLeave(Exception):
+    """Ends a run in which an operator would read rows of instances that are not run here."""
+
+    def __init__(self, operator: str) -> None:
+        super().__init__(operator)
+        self.operator = operator
+
+
 def run_together(
     steps: Sequence[Step],
     controls: Mapping[str, Control],
-    came: pa.Table,
-    hashes: Mapping[str, Hashes],
+    came: Mapping[str, Parts],
     wanted: Sequence[OutputOf],
     *,
+    instances: Sequence[int],
     most_bytes: int,
 ) -> tuple[list[pa.Table], list[Receipt]]:
-    """Run operators on the rows of an epoch; `OutputTooLarge` as soon as all of them have put out too much.
+    """Run operators on the rows of an epoch.
+
+    It ends with `OutputTooLarge` as soon as all of them have put out too much, and with `RowsLeave` before an operator
+    that reads another's rows, if some of these are of instances that are not run here.
 
     Parameters
     ----------
@@ -75,11 +88,11 @@ def run_together(
     controls
         What the tasks of each must know.
     came
-        The rows that came, in the source's order.
-    hashes
-        Spark's hashes of their keys, for each operator that reads them.
+        The rows of each operator whose rows come from outside, by instance.
     wanted
         Whose rows to give.
+    instances
+        Those to run.
     most_bytes
         What all of them may put out together.
     """
@@ -104,29 +117,43 @@ def run_together(
         return own_rows(made, specs[output.operator].output.names)
 
     for step in steps:
-        spec = step.spec
-        if step.reads is None:
-            rows, keys = came.select(spec.input.names), hashes[spec.name]
-        else:
-            rows = rows_of(step.reads).select(spec.input.names).cast(spec.input)
-            keys = spark_hash([rows.column(name) for name in spec.key.fields.names])
-        whole[spec.name], some = run_instances(spec, controls[spec.name], rows, keys, run)
+        spec, control = step.spec, controls[step.spec.name]
+        parts = came.get(spec.name)
+        if parts is None:
+            assert step.reads is not None, "what is read from outside has come"
+            rows, hashes = as_read(spec, rows_of(step.reads))
+            parts = parted(control, rows, hashes)
+            if any(part.num_rows for instance, part in parts.items() if instance not in instances):
+                raise RowsLeave(spec.name)
+        whole[spec.name], some = run_instances(spec, control, {one: parts[one] for one in instances}, run)
         receipts += some
     return [rows_of(output) for output in wanted], receipts
 
 
-def run_instances(
-    spec: OperatorSpec, control: Control, rows: pa.Table, hashes: Hashes, run: RunInstance = run_in_order
-) -> tuple[pa.Table, list[Receipt]]:
-    """Run all instances of an operator, each on its own rows; give what they put out, in the order of instances."""
-    owners = routed(hashes, np.array(control.owner), control.pinned)
+def as_read(spec: OperatorSpec, rows: pa.Table) -> tuple[pa.Table, Hashes]:
+    """Give another operator's rows as an operator reads them, and the hashes of their keys."""
+    rows = rows.select(spec.input.names).cast(spec.input)
+    return rows, spark_hash([rows.column(name) for name in spec.key.fields.names])
+
+
+def owners_of(control: Control, hashes: Hashes) -> npt.NDArray[np.int64]:
+    """Give the instance of each row."""
+    return routed(hashes, np.array(control.owner), control.pinned)
+
+
+def parted(control: Control, rows: pa.Table, hashes: Hashes) -> Parts:
+    """Part an operator's rows by instance; each part keeps their order, and has their hashes."""
+    owners = owners_of(control, hashes)
     order = np.argsort(owners, kind="stable")
     ends = np.searchsorted(owners[order], np.arange(len(control.tokens)), side="right").tolist()
     by_owner = rows.append_column(HASH, pa.array(hashes)).take(pa.array(order))
-    outputs, receipts, begin = [], [], 0
-    for instance, end in enumerate(ends):
-        output, receipt = run(spec, control, instance, by_owner.slice(begin, end - begin))
-        outputs.append(output)
-        receipts.append(receipt)
-        begin = end
-    return pa.concat_tables(outputs), receipts
+    begins = [0, *ends[:-1]]
+    return {one: by_owner.slice(begin, end - begin) for one, (begin, end) in enumerate(zip(begins, ends, strict=True))}
+
+
+def run_instances(
+    spec: OperatorSpec, control: Control, parts: Parts, run: RunInstance = run_in_order
+) -> tuple[pa.Table, list[Receipt]]:
+    """Run instances of an operator, each on its own rows; give what they put out, in the order of instances."""
+    made = [run(spec, control, instance, rows) for instance, rows in sorted(parts.items())]
+    return pa.concat_tables([output for output, _ in made]), [receipt for _, receipt in made]

@@ -1,8 +1,9 @@
-"""Choose how the rows of an epoch reach their instances: by a shuffle, or by express, all in one task.
+"""Choose how the rows of an epoch reach their instances: by a shuffle, or by express.
 
-A shuffle costs more than all the rest of a small epoch. By express a single task reads the source and runs all
-instances, one after the other. That pays while the rows are few, and while taking turns costs the instances less than
-the shuffle would. Both give the same bytes, so the choice may go by anything. Pure.
+A shuffle costs more than all the rest of a small epoch. By express a single task reads the source. On one host it also
+runs all instances, one after the other; on several hosts its rows go by the driver to a task per instance. That pays
+while the rows are few, and while taking turns costs the instances less than the shuffle would. Both give the same
+bytes, so the choice may go by anything. Pure.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ MOST_ROWS = 10_000
 MOST_BYTES = 16 << 20
 # What instances may lose by taking turns: about what a shuffle costs.
 MOST_LOST_MS = 30.0
-
-
 # How much longer than its operators' own work an express task may take: one task reads what several could.
 MOST_READING_MS = 250.0
 # For how many epochs express is not tried after it was a bad choice; twice as many each time it is one again.
@@ -87,7 +86,7 @@ class EpochCost:
         return cls(epoch, rows, lost_ms, rested=0 if route.express or before is None else before.rested)
 
 
-def choose(before: EpochCost | None, unfit: str | None) -> Route:
+def choose(before: EpochCost | None, unfit: str | None, *, in_turns: bool = True) -> Route:
     """Choose the route of an epoch.
 
     Parameters
@@ -96,6 +95,8 @@ def choose(before: EpochCost | None, unfit: str | None) -> Route:
         The epoch before, of this run; None if there was none.
     unfit
         Why this job, or this epoch, cannot go by express; None if it can.
+    in_turns
+        Whether instances would take turns by express; side by side they lose nothing.
 
     Examples
     --------
@@ -105,6 +106,8 @@ def choose(before: EpochCost | None, unfit: str | None) -> Route:
     'shuffle'
     >>> choose(EpochCost(7, 50_000, 4.0), None).why
     'epoch 7 had 50,000 rows, and express takes 10,000 at the most'
+    >>> choose(EpochCost(7, 100, 40.0), None).name, choose(EpochCost(7, 100, 40.0), None, in_turns=False).name
+    ('shuffle', 'express')
     """
     if unfit is not None:
         return Route(False, unfit)
@@ -116,7 +119,7 @@ def choose(before: EpochCost | None, unfit: str | None) -> Route:
         return Route(
             False, f"epoch {before.epoch} had {before.rows:,} rows, and express takes {MOST_ROWS:,} at the most"
         )
-    if before.lost_ms > MOST_LOST_MS:
+    if in_turns and before.lost_ms > MOST_LOST_MS:
         lost = f"{before.lost_ms:.0f} ms"
         return Route(False, f"taking turns would have cost the instances {lost} in epoch {before.epoch}")
     return Route(True, f"epoch {before.epoch} had {before.rows:,} rows")

@@ -117,6 +117,17 @@ class TooMuch:
         return json.dumps({"too_much": asdict(self)}).encode()
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowsLeft:
+    """Tell that rows were to stay with their instance, and some are another's: those that an operator was to read."""
+
+    operator: str
+
+    def encode(self) -> bytes:
+        """Give it as bytes that travel."""
+        return json.dumps({"rows_left": asdict(self)}).encode()
+
+
 def decode(data: bytes) -> Receipt | PartialsReceipt:
     """Read a receipt back, of either kind.
 
@@ -138,7 +149,7 @@ def encode_all(receipts: Sequence[Receipt]) -> bytes:
     return json.dumps([receipt.json() for receipt in receipts]).encode()
 
 
-def decode_all(data: bytes) -> list[Receipt] | TooMuch:
+def decode_all(data: bytes) -> list[Receipt] | TooMuch | RowsLeft:
     """Read what an express task has told.
 
     Examples
@@ -148,9 +159,13 @@ def decode_all(data: bytes) -> list[Receipt] | TooMuch:
     True
     >>> decode_all(TooMuch(rows=20_000, size=320_000).encode())
     TooMuch(rows=20000, size=320000)
+    >>> decode_all(RowsLeft(operator="B").encode())
+    RowsLeft(operator='B')
     """
     raw = json.loads(data)
-    return TooMuch(**raw["too_much"]) if isinstance(raw, dict) else [_receipt(receipt) for receipt in raw]
+    if isinstance(raw, list):
+        return [_receipt(receipt) for receipt in raw]
+    return TooMuch(**raw["too_much"]) if "too_much" in raw else RowsLeft(**raw["rows_left"])
 
 
 def _receipt(raw: dict[str, Any]) -> Receipt:

@@ -17,7 +17,7 @@ import xxhash
 from ferryman._engine.broadcast import Broadcast
 from ferryman._engine.control import Control
 from ferryman._engine.executor import Frame
-from ferryman._engine.express_epoch import run_instances
+from ferryman._engine.express_epoch import parted, run_instances
 from ferryman._engine.express_or_shuffle import Route
 from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.routing_columns import SEQUENCE
@@ -145,6 +145,10 @@ class LocalExecutor:
         """Say nothing: here there is one way only."""
         return None
 
+    def takes_turns(self, layout: LocalLayout) -> bool:
+        """Tell that instances run one after the other."""
+        return True
+
     def combinable(self, *, in_order: bool) -> Set[str]:
         """Name none: rows are routed as they come."""
         return frozenset()
@@ -189,7 +193,7 @@ class LocalExecutor:
             here = replace(control, home=str(self._homes / str(instance % self._hosts)))
             return run_in_order(spec, here, instance, mine.drop_columns([SEQUENCE]))
 
-        return run_instances(spec, control, rows, hashes, run)
+        return run_instances(spec, control, parted(control, rows, hashes), run)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
-from ferryman._spark.compat.python_function import FEW_CALLS, MOST_BYTES, PythonFunctions
+from ferryman._spark.compat.python_function import TRIED, PythonFunctions
 
 Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -51,7 +50,7 @@ class Selected:
 
     def of(self, frame: DataFrame) -> DataFrame:
         """Take the step."""
-        if not FEW_CALLS:
+        if not TRIED:
             return frame.select(*self._columns)
         rows: Any = frame._jdf
         return DataFrame(rows.select(self._sent.to(frame)), frame.sparkSession)
@@ -67,7 +66,7 @@ class Repartitioned:
 
     def of(self, frame: DataFrame) -> DataFrame:
         """Take the step."""
-        if not FEW_CALLS:
+        if not TRIED:
             return frame.repartition(self._partitions, self._column)
         rows: Any = frame._jdf
         return DataFrame(rows.repartition(self._partitions, self._sent.to(frame)), frame.sparkSession)
@@ -89,18 +88,16 @@ class MappedInArrow:
         self._sent = _Sent(_named(names))
         self._functions: PythonFunctions | None = None
 
-    def of(self, frame: DataFrame, function: Function, *, few_calls: bool = True) -> DataFrame:
-        """Take the step; with few calls only if the function uses no broadcast variables."""
-        command = cloudpickle.dumps((function, self._schema)) if FEW_CALLS and few_calls else b""  # type: ignore[no-untyped-call]
-        if not command or len(command) > MOST_BYTES:
+    def of(self, frame: DataFrame, function: Function) -> DataFrame:
+        """Take the step."""
+        if not TRIED:
             return frame.mapInArrow(function, self._schema)
         if self._functions is None:
             self._prepare(frame)
         assert self._functions is not None, "it was made above"
-        made = self._class(
-            "instance", self._functions.of(command), self._type, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, True,
-            self._none, self._none,
-        )  # fmt: skip
+        work = self._functions.of((function, self._schema))
+        kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+        made = self._class("instance", work, self._type, kind, True, self._none, self._none)
         rows: Any = frame._jdf
         return DataFrame(rows.mapInArrow(made.apply(self._sent.to(frame)), False, None), frame.sparkSession)
 

@@ -3,7 +3,7 @@
 `frame.coalesce(1).mapInArrow(function, schema).toArrow()` does the same, and is what a Spark gets that this was not
 tried on. But for that PySpark makes some fifty calls of the JVM, and Spark analyses, optimises and plans a query. Here
 the frame's rows go to Python as the Arrow batches that `toArrow` would bring to the driver. A micro-batch is planned
-already, so nothing is left to plan: that takes half of the time.
+already, so nothing is left to plan: that takes half of the time. Calls `python_function`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyspark
-from pyspark import cloudpickle
-from pyspark.serializers import NoOpSerializer
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
+
+from ferryman._spark.compat.python_function import TRIED, PythonFunctions
 
 # Gets the batches, whose times are in whatever zone, and gives some bytes.
 Function = Callable[[Iterator[pa.RecordBatch]], list[bytes]]
@@ -26,10 +25,6 @@ Function = Callable[[Iterator[pa.RecordBatch]], list[bytes]]
 _MADE = pa.schema([("made", pa.binary())])
 _SCHEMA = StructType([StructField("made", BinaryType())])
 _LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
-# Set for workers of queries: who has the same environment shares the workers.
-_SHORT_TRACES = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
-# What is larger than this is sent by a broadcast variable.
-_MOST_BYTES = 1 << 20
 
 
 class OneTask:
@@ -43,28 +38,23 @@ class OneTask:
         Whether to go by the few calls; by default, if this Spark is one that they were tried on. Tried on 4.3.
     """
 
-    def __init__(self, columns: Sequence[Column] = (), *, few_calls: bool | None = None) -> None:
+    def __init__(self, columns: Sequence[Column] = (), *, few_calls: bool = TRIED) -> None:
         self._columns = list(columns)
-        self._few_calls = pyspark.__version__.startswith("4.3.") if few_calls is None else few_calls
+        self._few_calls = few_calls
         # Objects of the JVM that stay the same, and the schema of the batches; a session has settings of its own.
-        self._made: dict[str, Any] = {}
         self._session: Any = None
-        self._environment: Any = None
+        self._chosen: Any = None
+        self._schema: pa.Schema | None = None
+        self._functions: PythonFunctions | None = None
 
     def run(self, frame: DataFrame, function: Function, *, direct: bool = True) -> list[bytes]:
         """Run a function; give the bytes that it gave.
 
-        It may only be `direct` if it uses no broadcast variables, and if rows are so narrow that batches need no limit
-        in bytes: without a query, Spark minds none.
+        It may only be `direct` if rows are so narrow that batches need no limit in bytes: without a query, Spark minds
+        none.
         """
         if self._few_calls and direct:
-            if frame.sparkSession is not self._session:
-                self._prepare(frame)
-            made = self._made
-            work = _OfMessages(function, made["batches"])
-            # As PySpark's RDDs: what to call, no profiler, and how to read and write; here bytes, as they are.
-            command = cloudpickle.dumps((work, None, NoOpSerializer(), NoOpSerializer()))  # type: ignore[no-untyped-call]
-            data = self._run(frame, command) if len(command) <= _MOST_BYTES else None
+            data = self._run(frame, function)
             if data is not None:
                 return data
         chosen = frame.select(*self._columns) if self._columns else frame
@@ -72,35 +62,17 @@ class OneTask:
         told: list[bytes] = found.column(0).to_pylist()
         return told
 
-    def _run(self, frame: DataFrame, command: bytes) -> list[bytes] | None:
+    def _run(self, frame: DataFrame, function: Function) -> list[bytes] | None:
         """Run it without a query; None if the frame has no partition, as then there is no task."""
-        from pyspark.util import _load_from_socket
-
-        context: Any = frame.sparkSession.sparkContext
-        jvm, made = context._jvm, self._made
-        # Files that were shipped meanwhile are added to these.
-        environment = (dict(context.environment), list(context._python_includes))
-        if self._environment != environment:
-            self._environment = environment
-            made["environment"], made["includes"] = jvm.java.util.HashMap(), jvm.java.util.ArrayList()
-            made["environment"].putAll({**environment[0], **made["short traces"]})
-            made["includes"].addAll(environment[1])
-        function = jvm.SimplePythonFunction(
-            bytearray(command),
-            made["environment"],
-            made["includes"],
-            context.pythonExec,
-            context.pythonVer,
-            made["none"],
-            context._javaAccumulator,
-        )
+        if frame.sparkSession is not self._session:
+            self._prepare(frame)
+        assert self._functions is not None, "it was made above"
+        assert self._schema is not None, "it was made above"
         rows: Any = frame._jdf
         if self._columns:
-            rows = rows.select(made["columns"])
+            rows = rows.select(self._chosen)
         batches = rows.toArrowBatchRdd(rows.queryExecution().executedPlan()).toJavaRDD().coalesce(1).rdd()
-        found = jvm.PythonRDD.collectAndServe(jvm.PythonRDD(batches, function, False, False))
-        with _load_from_socket(found, NoOpSerializer()) as data:
-            told = list(data)
+        told = self._functions.collect(batches, _OfMessages(function, self._schema))
         return told if told or batches.getNumPartitions() else None
 
     def _prepare(self, frame: DataFrame) -> None:
@@ -109,16 +81,12 @@ class OneTask:
         context: Any = frame.sparkSession.sparkContext
         columns: list[Any] = self._columns
         chosen = frame.select(*columns) if columns else frame
-        conf = frame.sparkSession.conf
-        large, short = conf.get(_LARGE_TYPES, "false"), conf.get(_SHORT_TRACES, "true")
-        self._made = {
-            "columns": _to_seq(context, [column._jc for column in columns]),
-            # A batch says nothing of zones; its times are the same in all of them.
-            "batches": to_arrow_schema(chosen.schema, timezone="UTC", prefers_large_types=large == "true"),
-            "short traces": {"SPARK_SIMPLIFIED_TRACEBACK": "1"} if short == "true" else {},
-            "none": context._jvm.java.util.ArrayList(),
-        }
-        self._session, self._environment = frame.sparkSession, None
+        large = frame.sparkSession.conf.get(_LARGE_TYPES, "false") == "true"
+        self._chosen = _to_seq(context, [column._jc for column in columns])
+        # A batch says nothing of zones; its times are the same in all of them.
+        self._schema = to_arrow_schema(chosen.schema, timezone="UTC", prefers_large_types=large)
+        self._functions = PythonFunctions(frame.sparkSession)
+        self._session = frame.sparkSession
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ferryman._spark.compat.python_function import FEW_CALLS
+from ferryman._spark.compat.python_function import TRIED
 
 # With these, and only in a session of ours, Spark finds groups in a small hash table of its compiled code first. It
 # does that by itself only for aggregates that are merged later; and its table is for 65,536 groups.
@@ -45,7 +45,7 @@ class AggregatedInPartitions:
 
     def of(self, frame: DataFrame) -> DataFrame | None:
         """Give the groups: what they are grouped by, and the aggregates. None for a Spark that it was not tried on."""
-        if not FEW_CALLS:
+        if not TRIED:
             return None
         if not self._made:
             self._prepare(frame)

@@ -1,55 +1,90 @@
-"""A Python function as the JVM has it, made with one call. Calls nobody of ours.
+"""Hand a Python function to Spark with few calls of the JVM. Calls `broadcasts`.
 
-PySpark makes a dozen: it sends the environment of its workers and the list of shipped files anew for every function.
+PySpark does the same, and sends the worker's environment anew with every function. And asking for a class of the
+JVM, or for a function of it, is a call too: here each is asked for once. Tried on 4.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyspark
+from pyspark import cloudpickle
+from pyspark.serializers import NoOpSerializer
 from pyspark.sql import SparkSession
 
-# The versions on which the few calls of this package were tried; others get PySpark's own.
-FEW_CALLS = pyspark.__version__.startswith("4.3.")
-# What is larger than this is sent by a broadcast variable, and that is left to PySpark.
-MOST_BYTES = 1 << 20
+from ferryman._spark.compat.broadcasts import noting_broadcasts
+
+# Gets the number of its partition, and what is in it; gives some bytes.
+PartitionFunction = Callable[[int, Iterable[bytes]], list[bytes]]
+
+TRIED = pyspark.__version__.startswith("4.3.")
+# Set for workers of queries: who has the same environment shares the workers.
+_SHORT_TRACES = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+# What is larger than this is sent by a broadcast variable.
+_MOST_BYTES = 1 << 20
 
 
 class PythonFunctions:
-    """Make functions for the Python workers of one application. Tried on 4.3.
+    """Run functions over RDDs of bytes.
 
     Parameters
     ----------
-    environment
-        What workers get beside PySpark's own. Who has the same environment shares the workers.
+    spark
+        The session whose settings the workers have.
     """
 
-    def __init__(self, spark: SparkSession, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext
+        jvm = context._jvm
         self._context = context
-        self._more = environment or {}
-        self._sent: Any = None
-        self._jvm = context._jvm
-        self._class = self._jvm.SimplePythonFunction
-        self._none = self._jvm.java.util.ArrayList()
+        self._function = jvm.SimplePythonFunction
+        self._rdd = jvm.PythonRDD
+        self._collect = jvm.PythonRDD.collectAndServe
+        self._map, self._list = jvm.java.util.HashMap, jvm.java.util.ArrayList
+        short = spark.conf.get(_SHORT_TRACES, "true") == "true"
+        self._short_traces = {"SPARK_SIMPLIFIED_TRACEBACK": "1"} if short else {}
+        self._nothing = self._list()
+        self._known: Any = None
+        self._environment: Any = None
+        self._includes: Any = None
 
-    def of(self, command: bytes) -> Any:
-        """Give the function of a command that uses no broadcast variables."""
+    def collect(self, rdd: Any, function: PartitionFunction) -> list[bytes]:
+        """Run a function on every partition of an RDD; give what it gave, in the order of partitions."""
+        from pyspark.util import _load_from_socket
+
+        # As PySpark's RDDs: what to call, no profiler, and how to read and write; here bytes, as they are.
+        made = self.of((function, None, NoOpSerializer(), NoOpSerializer()))
+        found = self._collect(self._rdd(rdd, made, False, False))
+        with _load_from_socket(found, NoOpSerializer()) as data:
+            return list(data)
+
+    def of(self, work: tuple[Any, ...]) -> Any:
+        """Give the JVM's side of what a worker is to do."""
         context = self._context
+        with noting_broadcasts() as noted:
+            command = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+            if len(command) > _MOST_BYTES:
+                command = cloudpickle.dumps(context.broadcast(command))  # type: ignore[no-untyped-call]
+            variables: list[Any] = [variable._jbroadcast for variable in noted]
         # Files that were shipped meanwhile are added to these.
         known = (dict(context.environment), list(context._python_includes))
-        if self._sent != known:
-            self._environment, self._includes = self._jvm.java.util.HashMap(), self._jvm.java.util.ArrayList()
-            self._environment.putAll({**known[0], **self._more})
+        if self._known != known:
+            self._known = known
+            self._environment, self._includes = self._map(), self._list()
+            self._environment.putAll({**known[0], **self._short_traces})
             self._includes.addAll(known[1])
-            self._sent = known
-        return self._class(
+        listed = self._nothing
+        if variables:
+            listed = self._list()
+            listed.addAll(variables)
+        return self._function(
             bytearray(command),
             self._environment,
             self._includes,
             context.pythonExec,
             context.pythonVer,
-            self._none,
+            listed,
             context._javaAccumulator,
         )

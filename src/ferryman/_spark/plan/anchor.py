@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ferryman._engine.routing_columns import SEQUENCE, TOKEN
+from ferryman._spark.compat.pinned_tasks import PinnedTasks
 from ferryman._spark.compat.session import cached_executors, cached_hosts, executors
 from ferryman._spark.plan.epoch_settings import EPOCH_CONF
 from ferryman._state.store.contract import HASH
@@ -41,6 +42,8 @@ class Anchor:
         # asks too, for the host that wrote most of its rows, and then it takes two anchors to outvote it.
         self._shuffle_pulls = spark.sparkContext.getConf().get(SHUFFLE_PULLS, "true") != "false"
         self._tries_left = 0
+        # With the rows that it was made of.
+        self._tasks: tuple[DataFrame, PinnedTasks] | None = None
 
     @property
     def frame(self) -> DataFrame | None:
@@ -80,6 +83,17 @@ class Anchor:
                 self._replace(other, current)
             else:
                 other.unpersist()
+
+    def tasks(self) -> PinnedTasks:
+        """Give what runs a task per instance where its row is cached, or was when the rows were spread.
+
+        Asking Spark where they are is a call for each of them, so it is asked once.
+        """
+        frame = self.frame
+        assert frame is not None, "an epoch begins with `settle`"
+        if self._tasks is None or self._tasks[0] is not frame:
+            self._tasks = frame, PinnedTasks(self._spark, cached_executors(frame, len(self._tokens)))
+        return self._tasks[1]
 
     def hosts(self) -> dict[int, str]:
         """Tell which host each instance is tied to, by the name that Spark has for it; nothing if they are not tied."""

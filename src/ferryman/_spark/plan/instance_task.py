@@ -5,6 +5,7 @@ What it did goes to the driver as a receipt, through a Spark accumulator.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,15 @@ _specs: dict[str, Any] = {}
 
 class TaskFailed(Exception):
     """Carries a FerrymanError as text through Spark's own exception."""
+
+
+@contextlib.contextmanager
+def carried() -> Iterator[None]:
+    """Have a FerrymanError come through Spark to the driver."""
+    try:
+        yield
+    except FerrymanError as error:
+        raise TaskFailed(to_text(error)) from error
 
 
 def unpack(packed: bytes, digest: str, *, again: bool = False) -> Any:
@@ -56,12 +66,10 @@ class InstanceTask:
         """Run the instance on its rows and give its output."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this inside a task"
-        try:
+        with carried():
             # A broadcast variable is good for a task: Spark may have taken its file away since the one before.
             spec = unpack(self.packed, self.digest, again=bool(self.shared))
             output, receipt = run(spec, self.control, context.partitionId(), list(batches))
-        except FerrymanError as error:
-            raise TaskFailed(to_text(error)) from error
         self.receipts.add([receipt.encode()])
         # What goes back is no larger at once than what came.
         yield from output.to_batches(max(1, self.most_bytes // max(1, width(output))))

@@ -31,6 +31,7 @@ from ferryman._operator.run.aggregate_runner import AggregateRunner
 from ferryman._routing.tokens import tokens
 from ferryman._spark.api.stream import Operated, Parted, Source, Stream, Transformed, Watermarked
 from ferryman._spark.compat.frame_steps import Repartitioned
+from ferryman._spark.compat.pinned_tasks import PinnedTasks
 from ferryman._spark.compat.session import int_literal
 from ferryman._spark.plan.anchor import Anchor
 from ferryman._spark.plan.batch_limits import MOST_BYTES
@@ -132,6 +133,10 @@ class Planner:
     def spread(self) -> DataFrame | None:
         """Give what ties the instances to hosts: another one if they have been spread anew; None on a single host."""
         return self.anchor.frame
+
+    def tasks(self) -> PinnedTasks | None:
+        """Give what runs a task per instance, each where its instance is; None on a single host."""
+        return self.anchor.tasks() if self.pinned else None
 
     @property
     def stores(self) -> dict[str, str]:
@@ -323,7 +328,7 @@ class Planner:
             routed = steps.route.of(parent)
         routed = self.anchor.tied(self._parted.of(routed), anchor)
         task = InstanceTask(packed.data, packed.digest, control, self.receipts, packed.shared, most_bytes)
-        return run.of(routed, task, few_calls=not packed.shared)
+        return run.of(routed, task)
 
     def _partials(self, node: Node, parent: DataFrame, control: Control, *, in_spark: bool) -> DataFrame:
         """Aggregate the rows of each task that reads, by Spark's own code if that can be; and route what that gives."""

@@ -21,6 +21,7 @@ from ferryman._model.errors import PinningLost
 from ferryman._model.receipt import PartialsReceipt, Receipt, TooMuch, decode
 from ferryman._spark.api.stream import Operated, Stream, moves_rows
 from ferryman._spark.compat.partitioned import fast_table
+from ferryman._spark.compat.python_function import TRIED
 from ferryman._spark.compat.session import computed, opaque
 from ferryman._spark.plan.batch_limits import BatchLimits, most_bytes
 from ferryman._spark.plan.epoch_settings import EPOCH_CONF, EpochSettings
@@ -118,12 +119,16 @@ class SparkExecutor:
         }
 
     def unfit_for_express(self, layout: Planner, *, first: Set[str]) -> str | None:
-        """Say why an epoch cannot go by express: one task is on one host."""
-        if layout.pinned:
-            return "the instances are on several hosts"
+        """Say why an epoch cannot go by express."""
+        if layout.pinned and not TRIED:
+            return "the instances are on several hosts, and that was not tried on this version of Spark"
         if first & self._with_initial:
             return "an operator begins with its initial state"
         return None
+
+    def takes_turns(self, layout: Planner) -> bool:
+        """Tell whether instances run one after the other by express: on one host, in one task."""
+        return not layout.pinned
 
     @contextlib.contextmanager
     def execution(self, layout: Planner, source: DataFrame, *, silent: bool, by_file: bool) -> Iterator[SparkExecution]:
@@ -213,8 +218,9 @@ class SparkExecution:
                 _refuse_moves(stream, frame)
             return frame
 
+        tasks = self._planner.tasks()
         for segment in self._segments.plans:
-            done = segment.run(build(segment.root, own_only=False), controls, narrow=self._limits.narrow)
+            done = segment.run(build(segment.root, own_only=False), controls, tasks, narrow=self._limits.narrow)
             if isinstance(done, TooMuch):
                 self.route = too_much_for_express(done)
                 return None
