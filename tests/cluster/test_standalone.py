@@ -12,7 +12,6 @@ from ferryman._os.processes import kill
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not available(), reason="this machine has only one loopback address"),
 ]
@@ -42,6 +41,21 @@ def registered(worker: Worker) -> int:
     return sum("Registered BlockManager" in log.read_text(errors="replace") for log in logs)
 
 
+def test_an_executor_killed_inside_a_task_changes_nothing(spark, tmp_path, cluster):
+    run = run_on(cluster, tmp_path, rows=300, per_epoch=100)
+    run.stop_at(150)
+
+    with run.driver() as driver:
+        at = driver.inside(150)
+        kill_executor(cluster.worker(at["host"]))
+        driver.finish()
+
+    run.check(spark)
+    _, second, _ = (line["operators"]["Trail"]["hosts"][at["instance"]] for line in driver.epochs())
+    assert second != at["host"], "it went on from its state where that could only come from the checkpoint directory"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "conf",
     [{}, {"spark.shuffle.reduceLocality.enabled": "true"}],
@@ -61,6 +75,7 @@ def test_every_instance_stays_on_its_host_and_results_and_state_are_right(spark,
     assert placed == placed[:1] * len(placed)
 
 
+@pytest.mark.slow
 def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, tmp_path, cluster):
     run = run_on(cluster, tmp_path, rows=960, per_epoch=80)
     first, second = 200, 500
@@ -91,6 +106,7 @@ def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, 
     assert set(hosts(by_epoch[epoch + 1])) == set(HOSTS), "the new executor was not given its share"
 
 
+@pytest.mark.slow
 def test_a_driver_killed_while_its_tasks_run_on_the_cluster_changes_nothing(spark, tmp_path, cluster):
     run = run_on(cluster, tmp_path, rows=500, per_epoch=100)
     run.stop_at(250)

@@ -13,6 +13,8 @@ from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import directory
 from ferryman._log.fold.fold import rebuild
 from ferryman._migrate.strategies import STRATEGIES
+from ferryman._os import faults
+from ferryman._os.faults import WAIT_STEP
 from ferryman._spark.sinks.sinks import MemorySink
 
 WAITING = [name for name, strategy in STRATEGIES.items() if strategy.waits == "moving"]
@@ -57,7 +59,7 @@ def windows():
     return found
 
 
-def test_windows_that_close_meanwhile_take_the_rows_that_waited(spark, tmp_path):
+def test_windows_that_close_meanwhile_take_the_rows_that_waited(spark, tmp_path, monkeypatch):
     frame = sources.generator(spark, rows=ROWS, rows_per_epoch=100, keys=20, partitions=2)
     frame = frame.selectExpr("concat('s-', id % 20) AS key", "id", "event_time")
     memory = sinks.memory()
@@ -66,15 +68,13 @@ def test_windows_that_close_meanwhile_take_the_rows_that_waited(spark, tmp_path)
     # Another operator after it, which drops what comes too late.
     stream = stream.key_by("key").process(Total)
     job = stream.write(memory).start("waits", instances=2, trigger={"availableNow": True})
-    copier = job._runner.coordinator._copier
-    copy = copier.copy
 
-    def copy_later(copies):
-        at = job.epoch
-        assert job.wait_for(lambda: job.epoch >= at + 3 or not job.active, timeout=120)
-        copy(copies)
+    def some_epochs_later(step):
+        if step == WAIT_STEP:
+            at = job.epoch
+            assert job.wait_for(lambda: job.epoch >= at + 3 or not job.active, timeout=120)
 
-    copier.copy = copy_later
+    monkeypatch.setattr(faults, "watcher", some_epochs_later)
     log = Checkpoint(directory(str(tmp_path / "c")))
     for number, strategy in enumerate(WAITING):
         at = job.epoch
@@ -114,7 +114,7 @@ class Asks(MemorySink):
 
 
 @pytest.mark.parametrize("rows_wait", [True, False])
-def test_a_window_is_closed_once_and_in_every_group_while_some_wait(spark, tmp_path, rows_wait):
+def test_a_window_is_closed_once_and_in_every_group_while_some_wait(spark, tmp_path, monkeypatch, rows_wait):
     files = tmp_path / "rows"
     files.mkdir()
     done = 0
@@ -133,9 +133,8 @@ def test_a_window_is_closed_once_and_in_every_group_while_some_wait(spark, tmp_p
     ferry = Ferry(spark, str(tmp_path / "c"), groups=8, idle=None)
     stream = ferry.stream(frame).with_watermark("event_time", "0 seconds").key_by("key").process(TenSeconds)
     sink.job = job = stream.key_by("key").process(Total).write(sink).start("once", instances=2)
-    copier, come = job._runner.coordinator._copier, threading.Event()
-    copy = copier.copy
-    copier.copy = lambda copies: come.wait(60) and copy(copies)
+    come = threading.Event()
+    monkeypatch.setattr(faults, "watcher", lambda step: step == WAIT_STEP and come.wait(60))
     assert job.group_of("a", "TenSeconds") != job.group_of("c", "TenSeconds")
     try:
         epoch(("a", 6), ("c", 3))

@@ -8,6 +8,7 @@ from itertools import pairwise
 import fleet
 import pytest
 from readings import Readings, epoch_rows
+from until import until
 
 from ferryman import Ferry, Operator, Value, sinks, sources
 from ferryman._log.check.verify import verify
@@ -17,6 +18,7 @@ from ferryman._migrate.machine import replay
 from ferryman._migrate.planning import rescaled
 from ferryman._migrate.strategies import STRATEGIES
 from ferryman._os import faults
+from ferryman._os.faults import WAIT_STEP
 from ferryman.errors import FerrymanError, InvalidPlan, PlanUnderWay
 
 # Enough to see what is lost, doubled or out of order; all of them make an epoch twice as long.
@@ -132,21 +134,21 @@ def test_a_plan_that_another_one_came_before_is_chosen_again(spark, tmp_path):
     assert fleet.found(spark, checkpoint, out, PARTS) == fleet.expected(1400, PARTS)
 
 
-def waiting_for_ever(job, log):
+def waiting_for_ever(job, log, monkeypatch):
     """Have a job switch groups whose state never comes; give back when rows wait for it."""
-    job._runner.coordinator._copier.copy = lambda copies: None
+    monkeypatch.setattr(faults, "watcher", lambda step: step == WAIT_STEP and job.history()[-1].wait(60))
     assert job.wait_for(lambda: job.epoch >= 2, timeout=60)
     job.rescale(3, strategy="push")
     assert job.wait_for(lambda: bool(log.latest().held), timeout=60)
 
 
-def test_rows_that_wait_when_a_job_stops_are_the_first_of_the_next(spark, tmp_path):
+def test_rows_that_wait_when_a_job_stops_are_the_first_of_the_next(spark, tmp_path, monkeypatch):
     frame = sources.generator(spark, rows=1000, rows_per_epoch=50, keys=20, key_prefix="s-")
     ferry = Ferry(spark, str(tmp_path / "c"), groups=8)
     first, second = sinks.memory(), sinks.memory()
     job = ferry.stream(frame).key_by("key").process(Count).write(first).start("waits", instances=2)
     log = Checkpoint(directory(str(tmp_path / "c")))
-    waiting_for_ever(job, log)
+    waiting_for_ever(job, log, monkeypatch)
     job.stop()
     assert log.latest().held
     # Its rows have a column more by then, which those that wait do not have.
@@ -163,20 +165,18 @@ def test_rows_that_wait_when_a_job_stops_are_the_first_of_the_next(spark, tmp_pa
 
 
 @pytest.mark.parametrize("phase", ["switch", "release"])
-def test_what_has_switched_and_cannot_be_copied_is_rebuilt_from_the_checkpoint(spark, tmp_path, phase):
+def test_what_has_switched_and_cannot_be_copied_is_rebuilt_from_the_checkpoint(spark, tmp_path, monkeypatch, phase):
     checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
     sizes = {"rows": 1000, "per_epoch": 100, "instances": 2, "retain": 100, "groups": 8}
     job = start(spark, checkpoint, out, **sizes, parts=PARTS)
 
-    def broken(copies):
-        change = copies.journal.shown
-        # In the first case the epoch that hands over is under way.
-        journal = copies.journal
-        with journal.changed:
-            assert journal.changed.wait_for(lambda: journal.machine.to_copy() and change.phase == phase, 60)
-        raise OSError("the network is down")
+    def broken(step):
+        if step == WAIT_STEP:
+            # In the first case the epoch that hands over is under way.
+            until(lambda: job.history()[-1].phase == phase, phase)
+            raise OSError("the network is down")
 
-    job._runner.coordinator._copier.copy = broken
+    monkeypatch.setattr(faults, "watcher", broken)
     job.wait_for(lambda: job.epoch >= 1, timeout=60)
     change = job.rescale(3, strategy="push")
     job.wait()
@@ -237,11 +237,11 @@ def test_an_epoch_in_which_rows_waited_is_redone_with_the_same_rows_waiting(spar
     assert all(some == list(range(1, len(some) + 1)) for some in numbers.values())
 
 
-def test_a_source_that_ends_leaves_no_row_waiting(spark, tmp_path):
+def test_a_source_that_ends_leaves_no_row_waiting(spark, tmp_path, monkeypatch):
     checkpoint, out = str(tmp_path / "c"), str(tmp_path / "o")
     sizes = {"rows": 600, "per_epoch": 100, "instances": 2, "retain": 100, "groups": 8}
     job = start(spark, checkpoint, out, **sizes, parts=PARTS)
-    waiting_for_ever(job, Checkpoint(directory(checkpoint)))
+    waiting_for_ever(job, Checkpoint(directory(checkpoint)), monkeypatch)
     job.wait()
 
     assert fleet.found(spark, checkpoint, out, PARTS) == fleet.expected(600, PARTS)

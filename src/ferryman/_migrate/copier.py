@@ -116,8 +116,10 @@ class Copier:
         # A group may have to come to several hosts, where keys of it are pinned.
         awaited = Counter(group for lane in lanes for group in lane.groups)
         while True:
+            journal.wait_for(lambda: journal.machine.to_copy())
+            if not journal.over:
+                reach("plan-wait")
             with journal.changed:
-                journal.wait_for(lambda: journal.machine.to_copy())
                 wanted = {move.group for move in journal.machine.to_copy()}
                 if here := frozenset(group for group in wanted if not awaited[group]):
                     journal.tell(Arrived(here))
