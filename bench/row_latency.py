@@ -7,6 +7,7 @@ reads it. Spark's own socket source hands them on, in the JVM, to both engines a
     ferryman_shuffle   the same without express epochs
     spark_tws          Spark's own transformWithState: RocksDB with changelogs; its commit is the end of the micro-batch
     ferryman_cluster   a standalone cluster of two hosts on this machine, an instance on each
+    ferryman_cluster_shuffle   the same without express epochs
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from bench.report import Progress, Result, environment, percentile, result_of, s
 from bench.rivals import tws_row
 from bench.sessions import ROCKSDB, bench_session, stderr_to
 
-ENGINES = ("ferryman", "ferryman_shuffle", "spark_tws", "ferryman_cluster")
+ENGINES = ("ferryman", "ferryman_shuffle", "spark_tws", "ferryman_cluster", "ferryman_cluster_shuffle")
 _KEYS = 1000
 
 # Sends numbers, one a line, each when it is due; says its port, and when the first is due, once somebody listens.
@@ -87,7 +88,7 @@ def run(
     turns: dict[str, list[list[float]]] = {engine: [] for engine in engines}
     try:
         for clustered in (False, True):
-            chosen = [engine for engine in engines if engine.endswith("_cluster") == clustered]
+            chosen = [engine for engine in engines if ("_cluster" in engine) == clustered]
             if not chosen:
                 continue
             with _session(work, clustered=clustered) as spark:
@@ -153,7 +154,7 @@ def _start_ferryman(
     from bench.ours import row_by_row
     from ferryman import Ferry, sinks
 
-    ferry = Ferry(spark, checkpoint=str(place), idle=None, express=engine != "ferryman_shuffle")
+    ferry = Ferry(spark, checkpoint=str(place), idle=None, express=not engine.endswith("_shuffle"))
     job = row_by_row(ferry, rows).write(sinks.none()).start("latency", instances=2)
     query = next(query for query in spark.streams.active if query.name == "latency")
 

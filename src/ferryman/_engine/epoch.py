@@ -68,8 +68,8 @@ class _Epoch:
         What it is run with, and the groups whose rows wait in it.
     combine
         The operators whose rows were aggregated before they were routed, and how.
-    route
-        How its rows went to their instances.
+    route, reading_ms
+        How its rows went to their instances, and by express, how long one task took to read them.
     broadcasts
         What came for broadcast states.
     written
@@ -94,6 +94,7 @@ class _Epoch:
     covered: Covered | None = None
     combine: Mapping[str, Partials] = field(default_factory=dict)
     route: Route | None = None
+    reading_ms: float = 0.0
     broadcasts: dict[str, tuple[DeltaRef, ...]] = field(default_factory=dict)
     written: dict[str, Any] = field(default_factory=dict)
     gathered: Gathered | None = None
@@ -286,7 +287,7 @@ class EpochRunner(Generic[C]):
         with self._executor.execution(epoch.layout, source, silent=epoch.silent, by_file=bool(files)) as execution:
             self._broadcast(epoch, execution)
             receipts = execution.run(self._controls(epoch, files), self._route(epoch), epoch.combine, write)
-            epoch.route = execution.route
+            epoch.route, epoch.reading_ms = execution.route, execution.reading_ms
             if epoch.route.express:
                 # There was no shuffle to do it before.
                 epoch.combine = {}
@@ -393,8 +394,9 @@ class EpochRunner(Generic[C]):
         if epoch.gathered is not None:
             rows = max((record.rows for record in manifest.operators.values()), default=0)
             assert epoch.route is not None, "its tasks have run"
-            tasks_ms = epoch.phases_ms.get("tasks", 0.0)
-            self._cost = EpochCost.of(self._cost, epoch.number, rows, epoch.gathered.receipts, epoch.route, tasks_ms)
+            self._cost = EpochCost.of(
+                self._cost, epoch.number, rows, epoch.gathered.receipts, epoch.route, epoch.reading_ms
+            )
             self.due.committed(epoch.gathered)
 
     def _end(self, epoch: _Epoch) -> None:

@@ -89,10 +89,16 @@ class Execution(Protocol):
     ----------
     route
         How the rows went to their instances; known when the tasks have run.
+    reading_ms
+        By express, how long one task took to read the rows; known then too.
     """
 
     @property
     def route(self) -> Route:
+        """Give it."""
+
+    @property
+    def reading_ms(self) -> float:
         """Give it."""
 
     def broadcast_rows(self, table: str) -> pa.Table:

@@ -18,7 +18,7 @@ MOST_ROWS = 10_000
 MOST_BYTES = 16 << 20
 # What instances may lose by taking turns: about what a shuffle costs.
 MOST_LOST_MS = 30.0
-# How much longer than its operators' own work an express task may take: one task reads what several could.
+# How long an express epoch may take to read the source: one task reads what several could.
 MOST_READING_MS = 250.0
 # For how many epochs express is not tried after it was a bad choice; twice as many each time it is one again.
 _LEAST_REST = 8
@@ -64,14 +64,19 @@ class EpochCost:
 
     @classmethod
     def of(
-        cls, before: EpochCost | None, epoch: int, rows: int, receipts: Sequence[Receipt], route: Route, tasks_ms: float
+        cls,
+        before: EpochCost | None,
+        epoch: int,
+        rows: int,
+        receipts: Sequence[Receipt],
+        route: Route,
+        reading_ms: float,
     ) -> EpochCost:
-        """Tell by the epoch before, the tasks' receipts, how the rows went, and how long the tasks took in all."""
+        """Tell by the epoch before, the tasks' receipts, how the rows went, and how long one task took to read them."""
         busy: dict[str, list[float]] = {}
         for receipt in receipts:
             busy.setdefault(receipt.operator, []).append(receipt.busy_ms)
         lost_ms = sum(sum(times) - max(times) for times in busy.values())
-        reading_ms = tasks_ms - sum(map(sum, busy.values()))
         why = ""
         if route.gave_up:
             why = f"epoch {epoch} was too much for it"

@@ -204,6 +204,7 @@ class LocalExecution:
     routing: RoutingTable
     source: Input
     route: Route = _HERE
+    reading_ms: float = 0.0
 
     def broadcast_rows(self, table: str) -> pa.Table:
         """Give the rows that came for a broadcast state."""

@@ -56,6 +56,7 @@ def manifests(checkpoint):
         yield manifest.operators, manifest.tables, manifest.watermarks, manifest.held, manifest.routing
 
 
+@pytest.mark.usefixtures("hosts")
 def test_operators_in_a_chain_and_beside_each_other_write_the_same_bytes_as_by_a_shuffle(spark, tmp_path, monkeypatch):
     monkeypatch.setenv("FLEET_SOURCE", str(tmp_path / "source"))
     routes = {}
@@ -80,6 +81,7 @@ def start_steps(ferry, spark, tables):
     return ferry.start("steps", *(stream.write(sink) for stream, sink in outputs), instances=2, trigger=ONCE)
 
 
+@pytest.mark.usefixtures("hosts")
 def test_steps_of_sparks_between_operators_and_after_them_give_the_same_rows(spark, tmp_path):
     found = []
     for express in (True, False):
@@ -94,6 +96,7 @@ def test_steps_of_sparks_between_operators_and_after_them_give_the_same_rows(spa
     assert list(manifests(tmp_path / "True")) == list(manifests(tmp_path / "False"))
 
 
+@pytest.mark.usefixtures("hosts")
 def test_an_epoch_with_more_rows_than_express_takes_is_done_by_a_shuffle(spark, tmp_path):
     rows = MOST_ROWS + 1
     job = (
@@ -121,6 +124,7 @@ class Large(Operator):
         yield key, self.n, "x" * (MOST_BYTES // 100)
 
 
+@pytest.mark.usefixtures("hosts")
 def test_an_epoch_that_puts_out_more_than_express_may_is_done_by_a_shuffle(spark, tmp_path):
     memory = sinks.memory()
     stream = Ferry(spark, str(tmp_path), idle=None).stream(generator(spark, rows=200, per_epoch=200))
@@ -139,6 +143,7 @@ def test_a_job_that_is_started_again_restores_its_state_side_by_side(spark, tmp_
         assert job.progress()[0].route == route
 
 
+@pytest.mark.usefixtures("hosts")
 def test_a_step_that_leaves_nothing_over_and_an_epoch_without_data_are_done_by_express_too(spark, tmp_path):
     """An operator behind a step of Spark's gets no rows in some epochs, and none in a silent one."""
     memory = sinks.memory()
@@ -159,6 +164,7 @@ def test_a_step_that_leaves_nothing_over_and_an_epoch_without_data_are_done_by_e
     assert len(memory.rows()) == sum(max(0, n - 15) for n in counts) > 0
 
 
+@pytest.mark.usefixtures("hosts")
 def test_rows_of_one_key_are_in_one_partition_in_their_order(spark, tmp_path):
     found = []
 
@@ -176,6 +182,7 @@ def test_rows_of_one_key_are_in_one_partition_in_their_order(spark, tmp_path):
         assert all(some == sorted(some) for some in by_key.values())
 
 
+@pytest.mark.usefixtures("hosts")
 def test_a_column_may_be_called_as_routing_calls_its_own(spark, tmp_path):
     memory = sinks.memory()
     ferry = Ferry(spark, str(tmp_path), idle=None)

@@ -14,6 +14,7 @@ rows have it already, and go to the task as they are. Calls `express_task` and `
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -39,10 +40,19 @@ from ferryman._state.store.contract import HASH
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a segment's tasks: the receipts, and the rows of each stream that leaves it."""
+    """What came of a segment's tasks.
 
-    receipts: list[Receipt]
-    tables: list[pa.Table]
+    Attributes
+    ----------
+    receipts, tables
+        The receipts, and the rows of each stream that leaves it.
+    reading_ms
+        How long one task took to read the rows.
+    """
+
+    receipts: Sequence[Receipt]
+    tables: Sequence[pa.Table]
+    reading_ms: float
 
 
 @dataclass(frozen=True)
@@ -104,21 +114,27 @@ class SegmentPlan:
         by_file = bool(controls[self._first.spec.name].files)
         rows = self._rows_with_file if by_file else self._rows
         root = with_file(root) if by_file else root
+        began = time.perf_counter()
         if tasks is None:
             task = ExpressTask(self._work(self._steps, controls, self._wanted), rows.routing)
             done = _told(rows.task.run(root, task, direct=narrow), len(self._wanted))
             assert not isinstance(done, RowsLeft), "all instances are in that task"
-            return done if isinstance(done, TooMuch) else Done(list(done.receipts), list(done.tables[0]))
+            if isinstance(done, TooMuch):
+                return done
+            busy_ms = sum(receipt.busy_ms for receipt in done.receipts)
+            return Done(done.receipts, done.tables[0], (time.perf_counter() - began) * 1000 - busy_ms)
         said, *streams = rows.task.run(root, GatherTask(), direct=narrow)
         told = decode_all(said)
         if isinstance(told, TooMuch):
             return told
+        reading_ms = (time.perf_counter() - began) * 1000
         taken = [batch for stream in streams for batch in from_bytes(stream).to_batches()]
-        return self._run_on_hosts(controls, rows.routing, taken, tasks)
+        ran = self._run_on_hosts(controls, rows.routing, taken, tasks)
+        return ran if isinstance(ran, TooMuch) else Done(ran[1], ran[0], reading_ms)
 
     def _run_on_hosts(
         self, controls: Mapping[str, Control], routing: Sequence[str], taken: list[pa.RecordBatch], tasks: PinnedTasks
-    ) -> Done | TooMuch:
+    ) -> tuple[list[pa.Table], list[Receipt]] | TooMuch:
         """Run the instances where they are, on rows that have come to the driver."""
         readers = [step.spec for step in self._steps if step.reads is None]
 
@@ -129,8 +145,7 @@ class SegmentPlan:
             return _told(tasks.run(task, ExpressInstance.given(given.came, instances)), len(given.wanted))
 
         came, hashes = in_order(readers, controls, routing, taken)
-        done = self._rounds.run(controls, came, hashes, run_round, most_bytes=MOST_BYTES)
-        return done if isinstance(done, TooMuch) else Done(done[1], done[0])
+        return self._rounds.run(controls, came, hashes, run_round, most_bytes=MOST_BYTES)
 
     def _work(
         self,

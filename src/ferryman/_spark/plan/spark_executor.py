@@ -164,6 +164,7 @@ class SparkExecution:
         by_file: bool,
     ) -> None:
         self.route = Route(False, "")
+        self.reading_ms = 0.0
         # Whether all tasks saw the rows themselves: of partials that Spark has made, nothing is to be learned of these.
         self.saw_rows = True
         self._planner = planner
@@ -225,6 +226,7 @@ class SparkExecution:
                 self.route = too_much_for_express(done)
                 return None
             receipts += done.receipts
+            self.reading_ms += done.reading_ms
             for stream, table in zip(segment.given, done.tables, strict=True):
                 frame = frames[id(stream)] = TableFrame(table, stream.schema.toNullable(), self._source.sparkSession)
                 if id(stream) in self._segments.read_on:
