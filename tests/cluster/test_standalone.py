@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,8 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
-def run_on(cluster: Cluster, place: Path, *, rows: int, per_epoch: int) -> Run:
+def run_on(cluster: Cluster, place: Path, *, rows: int, per_epoch: int, express: bool) -> Run:
+    (place / "options.json").write_text(json.dumps({"express": express}))
     return Run(place, cluster.url, CORES * len(HOSTS), rows, per_epoch, INSTANCES)
 
 
@@ -62,7 +64,7 @@ def test_an_executor_killed_inside_a_task_changes_nothing(spark, tmp_path, clust
     ids=["our settings", "a shuffle that wants its tasks elsewhere"],
 )
 def test_every_instance_stays_on_its_host_and_results_and_state_are_right(spark, tmp_path, cluster, conf):
-    run = run_on(cluster, tmp_path, rows=500, per_epoch=100)
+    run = run_on(cluster, tmp_path, rows=500, per_epoch=100, express=False)
 
     with run.driver(**conf) as driver:
         driver.finish()
@@ -76,8 +78,9 @@ def test_every_instance_stays_on_its_host_and_results_and_state_are_right(spark,
 
 
 @pytest.mark.slow
-def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, tmp_path, cluster):
-    run = run_on(cluster, tmp_path, rows=960, per_epoch=80)
+@pytest.mark.parametrize("express", [True, False], ids=["express", "shuffle"])
+def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, tmp_path, cluster, express):
+    run = run_on(cluster, tmp_path, rows=960, per_epoch=80, express=express)
     first, second = 200, 500
     run.stop_at(first)
     run.stop_at(second)
@@ -108,7 +111,7 @@ def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, 
 
 @pytest.mark.slow
 def test_a_driver_killed_while_its_tasks_run_on_the_cluster_changes_nothing(spark, tmp_path, cluster):
-    run = run_on(cluster, tmp_path, rows=500, per_epoch=100)
+    run = run_on(cluster, tmp_path, rows=500, per_epoch=100, express=True)
     run.stop_at(250)
 
     with run.driver() as driver:

@@ -51,8 +51,10 @@ def test_a_host_hands_its_state_over_while_rows_flow(spark, tmp_path, cluster):
 
 
 @pytest.mark.slow
-def test_state_travels_between_hosts_and_nobody_can_tell_from_the_results(spark, tmp_path, cluster):
+@pytest.mark.parametrize("express", [True, False], ids=["express", "shuffle"])
+def test_state_travels_between_hosts_and_nobody_can_tell_from_the_results(spark, tmp_path, cluster, express):
     before = state_hosts()
+    (tmp_path / "options.json").write_text(json.dumps({"express": express}))
     run = Run(tmp_path, cluster.url, 4, 4000, 100, 2, fleet.ALL)
     wanted = {3: (4, "live"), 4: ("s-1", "live"), 5: (1, "live"), 6: (2, "push"), 7: (1, "pause_resume")}
     (tmp_path / "changes.json").write_text(json.dumps(wanted))

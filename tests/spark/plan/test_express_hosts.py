@@ -173,6 +173,8 @@ class Fails(Operator):
     output = "key string, n long"
 
     def process(self, key, row):
+        # Were it written where results go, these could not be read.
+        print("about to fail", flush=True)
         raise ValueError(f"row {row.id} of {key}")
 
 
