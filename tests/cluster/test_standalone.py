@@ -44,7 +44,7 @@ def registered(worker: Worker) -> int:
 
 
 def test_an_executor_killed_inside_a_task_changes_nothing(spark, tmp_path, cluster):
-    run = run_on(cluster, tmp_path, rows=300, per_epoch=100)
+    run = run_on(cluster, tmp_path, rows=300, per_epoch=100, express=True)
     run.stop_at(150)
 
     with run.driver() as driver:
