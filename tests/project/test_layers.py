@@ -28,10 +28,11 @@ ORDER = (
     "_demo",
     "_cli",
 )
-# Who needs Spark only through others of its package: streams that are Spark's, Spark's private matters, its home.
+# Who needs Spark only through others of its package: streams and tasks that are Spark's, its private matters, its home.
 THROUGH_OTHERS = {
     "ferryman._spark.api.pipeline",
     "ferryman._spark.api.watermark_names",
+    "ferryman._spark.plan.express_task",
     "ferryman._spark.processor.input_frames",
     "ferryman._spark.processor.output_frames",
     "ferryman._spark.session.local_cluster",
