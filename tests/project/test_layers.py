@@ -28,7 +28,7 @@ ORDER = (
     "_demo",
     "_cli",
 )
-# Who needs Spark only through others of its package: streams that are Spark's, its tasks, its private side, its home.
+# Who needs Spark only through others of its package: streams and tasks that are Spark's, its private matters, its home.
 THROUGH_OTHERS = {
     "ferryman._spark.api.pipeline",
     "ferryman._spark.api.watermark_names",

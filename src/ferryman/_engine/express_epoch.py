@@ -125,9 +125,7 @@ def run_together(
             parts = parted(control, rows, hashes)
             if any(part.num_rows for instance, part in parts.items() if instance not in instances):
                 raise RowsLeave(spec.name)
-        whole[spec.name], some = run_instances(
-            spec, control, {instance: parts[instance] for instance in instances}, run
-        )
+        whole[spec.name], some = run_instances(spec, control, {number: parts[number] for number in instances}, run)
         receipts += some
     return [rows_of(output) for output in wanted], receipts
 
@@ -149,8 +147,8 @@ def parted(control: Control, rows: pa.Table, hashes: Hashes) -> Parts:
     order = np.argsort(owners, kind="stable")
     ends = np.searchsorted(owners[order], np.arange(len(control.tokens)), side="right").tolist()
     by_owner = rows.append_column(HASH, pa.array(hashes)).take(pa.array(order))
-    spans = enumerate(zip([0, *ends[:-1]], ends, strict=True))
-    return {instance: by_owner.slice(begin, end - begin) for instance, (begin, end) in spans}
+    spans = zip([0, *ends[:-1]], ends, strict=True)
+    return {instance: by_owner.slice(begin, end - begin) for instance, (begin, end) in enumerate(spans)}
 
 
 def run_instances(

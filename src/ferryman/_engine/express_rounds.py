@@ -105,8 +105,8 @@ class Rounds:
         todo, left = list(self._steps), most_bytes
         while todo:
             now = self._first(todo, alone=instances == 1)
-            names = {step.spec.name for step in now}
-            later = [step for step in todo if step.spec.name not in names]
+            runs = {step.spec.name for step in now}
+            later = [step for step in todo if step.spec.name not in runs]
             parts: dict[str, Parts] = {}
             for step in now:
                 name, control = step.spec.name, controls[step.spec.name]

@@ -84,7 +84,7 @@ class Ferry:
         Your word that no second driver is ever started on this checkpoint while one is alive. Only needed on storage
         that cannot tell two of them apart, where a job does not start without it (docs/guarantees.md).
     express
-        Whether small epochs may go by express, all instances in one task, where that is faster; the default. The
+        Whether small epochs may go by express, without a shuffle, where that is faster; the default. The
         results are the same (docs/latency.md).
     clock
         What gives the time that timers and time to live go by, in milliseconds since 1970. If left out, the machine's

@@ -1,4 +1,4 @@
-"""Steps of a DataFrame that every epoch takes anew, with few calls of the JVM. Calls `python_function`.
+"""Steps of a DataFrame that every epoch takes anew, with few calls of the JVM. Calls `task_function`.
 
 For `mapInArrow` PySpark makes more than thirty calls, for `select` or `repartition` about ten. Each waits for the JVM.
 What does not change from epoch to epoch is made once here. A Spark that this was not tried on gets PySpark's own calls.
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
-from ferryman._spark.compat.python_function import TRIED, PythonFunctions
+from ferryman._spark.compat.task_function import TRIED, TaskFunctions
 
 Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -86,7 +86,7 @@ class MappedInArrow:
     def __init__(self, names: Sequence[str], schema: StructType) -> None:
         self._schema = schema
         self._sent = _Sent(_named(names))
-        self._functions: PythonFunctions | None = None
+        self._functions: TaskFunctions | None = None
 
     def of(self, frame: DataFrame, function: Function) -> DataFrame:
         """Take the step."""
@@ -104,7 +104,7 @@ class MappedInArrow:
     def _prepare(self, frame: DataFrame) -> None:
         context: Any = frame.sparkSession.sparkContext
         session: Any = frame.sparkSession._jsparkSession
-        self._functions = PythonFunctions(frame.sparkSession)
+        self._functions = TaskFunctions(frame.sparkSession)
         self._type = session.parseDataType(self._schema.json())
         self._class = getattr(context._jvm, _UDF)
         self._none = context._jvm.java.util.ArrayList()

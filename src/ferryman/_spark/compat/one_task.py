@@ -3,7 +3,7 @@
 `frame.coalesce(1).mapInArrow(function, schema).toArrow()` does the same, and is what a Spark gets that this was not
 tried on. But for that PySpark makes some fifty calls of the JVM, and Spark analyses, optimises and plans a query. Here
 the frame's rows go to Python as the Arrow batches that `toArrow` would bring to the driver. A micro-batch is planned
-already, so nothing is left to plan: that takes half of the time. Calls `python_function`.
+already, so nothing is left to plan: that takes half of the time. Calls `task_function`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from ferryman._spark.compat.python_function import TRIED, PythonFunctions
+from ferryman._spark.compat.task_function import TRIED, TaskFunctions
 
 # Gets the batches, whose times are in whatever zone, and gives some bytes.
 Function = Callable[[Iterator[pa.RecordBatch]], list[bytes]]
@@ -45,7 +45,7 @@ class OneTask:
         self._session: Any = None
         self._chosen: Any = None
         self._schema: pa.Schema | None = None
-        self._functions: PythonFunctions | None = None
+        self._functions: TaskFunctions | None = None
 
     def run(self, frame: DataFrame, function: Function, *, direct: bool = True) -> list[bytes]:
         """Run a function; give the bytes that it gave.
@@ -85,7 +85,7 @@ class OneTask:
         self._chosen = _to_seq(context, [column._jc for column in columns])
         # A batch says nothing of zones; its times are the same in all of them.
         self._schema = to_arrow_schema(chosen.schema, timezone="UTC", prefers_large_types=large)
-        self._functions = PythonFunctions(frame.sparkSession)
+        self._functions = TaskFunctions(frame.sparkSession)
         self._session = frame.sparkSession
 
 

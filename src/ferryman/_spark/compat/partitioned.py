@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ferryman._spark.compat.python_function import TRIED
+from ferryman._spark.compat.task_function import TRIED
 
 # With these, and only in a session of ours, Spark finds groups in a small hash table of its compiled code first. It
 # does that by itself only for aggregates that are merged later; and its table is for 65,536 groups.

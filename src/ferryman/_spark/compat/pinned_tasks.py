@@ -1,7 +1,7 @@
 """Run a Python function in a task per instance, each on the executor of its instance, with what it works on.
 
 PySpark can tie a task to an executor only by rows that are cached there. Spark's own RDDs may say where they want to be
-worked on. The bytes of each instance travel with its task, and no further. Calls `python_function`. Tried on 4.3.
+worked on. The bytes of each instance travel with its task, and no further. Calls `task_function`. Tried on 4.3.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ferryman._spark.compat.python_function import PythonFunctions
+from ferryman._spark.compat.task_function import TaskFunctions
 
 # Gets the number of its instance and the bytes for it, and gives some bytes.
 InstanceFunction = Callable[[int, bytes], list[bytes]]
@@ -43,7 +43,7 @@ class PinnedTasks:
         kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
         self._spark_context = context._jsc.sc()
         self._places = self._spark_context.makeRDD(to_seq(places), kind).toJavaRDD()
-        self._functions = PythonFunctions(spark)
+        self._functions = TaskFunctions(spark)
         self._stream = jvm.java.io.ByteArrayInputStream
         self._read = jvm.PythonRDD.readRDDFromInputStream
 

@@ -142,7 +142,7 @@ class ExpressInstance:
     @staticmethod
     def given(came: Mapping[str, Parts], instances: int) -> list[bytes]:
         """Make what comes with the task of each instance."""
-        return [b"".join(to_bytes(parts[instance]) for parts in came.values()) for instance in range(instances)]
+        return [b"".join(to_bytes(parts[number]) for parts in came.values()) for number in range(instances)]
 
 
 def in_order(

@@ -21,8 +21,8 @@ from ferryman._model.errors import PinningLost
 from ferryman._model.receipt import PartialsReceipt, Receipt, TooMuch, decode
 from ferryman._spark.api.stream import Operated, Stream, moves_rows
 from ferryman._spark.compat.partitioned import fast_table
-from ferryman._spark.compat.python_function import TRIED
 from ferryman._spark.compat.session import computed, opaque
+from ferryman._spark.compat.task_function import TRIED
 from ferryman._spark.plan.batch_limits import BatchLimits, most_bytes
 from ferryman._spark.plan.epoch_settings import EPOCH_CONF, EpochSettings
 from ferryman._spark.plan.express import Segments

@@ -26,7 +26,7 @@ _SHORT_TRACES = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 _MOST_BYTES = 1 << 20
 
 
-class PythonFunctions:
+class TaskFunctions:
     """Run functions over RDDs of bytes.
 
     Parameters
