@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ferryman import sinks
@@ -76,6 +78,82 @@ def test_a_sink_is_left_out_only_where_nothing_came_and_it_skips_that(
 
     skips = says.get("skips_silence", not whole)
     assert sink.calls == ([] if skips else [(1, 0)]) + [(2, 0), (3, 1), (4, 2)]
+
+
+class Written:
+    """A sink that notes its calls, and on which thread they are made."""
+
+    label = "written"
+    told = False
+    whole = True
+    beside = True
+
+    def __init__(self, name: str, calls: list[str]) -> None:
+        self.name = name
+        self.calls = calls
+
+    def write(self, rows: list[int], epoch: int) -> dict[str, Any]:
+        self.calls.append(self.name)
+        return {}
+
+
+class Users(Written):
+    """One that inherits how, and writes in its own way."""
+
+    def write(self, rows: list[int], epoch: int) -> dict[str, Any]:
+        return super().write(rows, epoch)
+
+
+class Function(Written):
+    """One that looks at its rows as it likes."""
+
+    whole = False
+
+
+class Computed(Rows):
+    """Rows that note when they are computed."""
+
+    def __init__(self, name: str, calls: list[str]) -> None:
+        super().__init__(1)
+        self._name, self._calls = name, calls
+
+    def compute(self) -> None:
+        super().compute()
+        self._calls.append(f"compute {self._name}")
+
+
+def test_tasks_of_all_outputs_come_first_and_users_code_after_them_in_its_order(tmp_path: Path) -> None:
+    calls: list[str] = []
+    kinds = (Function, Written, Users, Function, Written)
+    outputs: list[Any] = [kind(name, calls) for kind, name in zip(kinds, "abcde", strict=True)]
+    frames = [Computed(name, calls) for name in "abcde"]
+    term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
+
+    def backwards(some: Sequence[Callable[[], object]]) -> None:
+        calls.append(f"{len(some)} at once")
+        for call in reversed(some):
+            call()
+        calls.append("all done")
+
+    made = Outputs(outputs, Checkpoint(directory(str(tmp_path))), None, term=term, fsync=False)
+    written = made.write(frames, 1, silent=False, side_by_side=backwards)
+
+    assert calls == ["4 at once", "e", "compute d", "b", "compute a", "all done", "a", "c", "d"]
+    assert list(written) == ["written", "written#2", "written#3", "written#4", "written#5"]
+
+
+def test_rows_that_are_here_already_run_no_tasks(tmp_path: Path) -> None:
+    calls: list[str] = []
+    outputs: list[Any] = [Function("a", calls), Written("b", calls)]
+    frames: list[Any] = [Computed(name, calls) for name in "ab"]
+    for frame in frames:
+        frame.table = pa.table({"n": [1]})
+    term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
+    made = Outputs(outputs, Checkpoint(directory(str(tmp_path))), None, term=term, fsync=False)
+
+    made.write(frames, 1, silent=False, side_by_side=lambda some: calls.append(f"{len(some)} at once"))
+
+    assert calls == ["0 at once", "a", "b"]
 
 
 def called(*times: tuple[str, int]) -> Manifest:

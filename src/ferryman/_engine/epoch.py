@@ -280,7 +280,8 @@ class EpochRunner(Generic[C]):
                 # What a sink sees must be what is redone after a power cut.
                 covered.read()
             epoch.passed("tasks")
-            epoch.written = self.fenced.write(frames, epoch.number, silent=epoch.silent)
+            beside = self._executor.side_by_side
+            epoch.written = self.fenced.write(frames, epoch.number, silent=epoch.silent, side_by_side=beside)
             epoch.passed("sinks")
 
         with self._executor.execution(epoch.layout, source, silent=epoch.silent, by_file=bool(files)) as execution:

@@ -19,6 +19,15 @@ from ferryman._model.manifest import Manifest
 from ferryman._model.receipt import PartialsReceipt, Receipt
 from ferryman._model.routing import RoutingTable
 
+# Makes calls that run tasks; one after the other, or at the same time.
+SideBySide = Callable[[Sequence[Callable[[], object]]], None]
+
+
+def one_after_the_other(calls: Sequence[Callable[[], object]]) -> None:
+    """Make calls on this thread."""
+    for call in calls:
+        call()
+
 
 class Layout(Protocol):
     """What an epoch is run with: a routing table, laid out."""
@@ -149,6 +158,12 @@ class Executor(Protocol[L_contra]):
 
     def combinable(self, *, in_order: bool) -> Set[str]:
         """Name the operators whose rows may be aggregated before they are routed, if rows are to be put `in_order`."""
+
+    def side_by_side(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Make calls that run tasks, at the same time where that is faster.
+
+        None is under way any more when this ends. If some fail, what the first of them has raised is raised.
+        """
 
     def execution(
         self, layout: L_contra, source: Any, *, silent: bool, by_file: bool

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from ferryman._engine.executor import Frame
+from ferryman._engine.executor import Frame, SideBySide
 from ferryman._engine.outputs import Outputs
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.term import Term, check_term
@@ -72,11 +72,11 @@ class Fenced:
         self.look("intent")
         self._checkpoint.intend(epoch, time_ms, term=self._term.number, **about)
 
-    def write(self, frames: Sequence[Frame], epoch: int, *, silent: bool) -> dict[str, Any]:
+    def write(self, frames: Sequence[Frame], epoch: int, *, silent: bool, side_by_side: SideBySide) -> dict[str, Any]:
         """Have the sinks write an epoch."""
         reach("before-sink")
         self.look("sink")
-        written = self._outputs.write(frames, epoch, silent=silent)
+        written = self._outputs.write(frames, epoch, silent=silent, side_by_side=side_by_side)
         reach("after-sink")
         return written
 

@@ -48,6 +48,9 @@ class Sink(Protocol):
     whole
         Whether `write` runs exactly one action over all rows, so that the engine need not keep them; a sink that may
         look at the rows twice, or only at some, gets rows that are already computed.
+    beside
+        Whether `write`, if it is `whole`, may be called on a thread of its own while others write. May be left out:
+        then it is called on the epoch's own thread, after those, in the order of outputs.
     skips_silence
         Whether `write` is left out in a silent epoch that has no rows. What the sink wrote last stands in its manifest
         too. A sink that does not say is left out unless it is `whole`.
@@ -86,8 +89,17 @@ class TableSink(Sink, Protocol):
 
 def takes_tables(sink: Sink) -> TypeGuard[TableSink]:
     """Tell whether a sink takes tables; one that only inherits how, and writes in another way, does not."""
-    writes = next((kind for kind in type(sink).__mro__ if "write" in vars(kind)), object)
-    return "write_table" in vars(writes)
+    return "write_table" in vars(_writer(sink))
+
+
+def writes_beside(sink: Sink) -> bool:
+    """Tell whether a sink writes beside others; one that only inherits that, and writes in another way, does not."""
+    return sink.whole and bool(vars(_writer(sink)).get("beside", False))
+
+
+def _writer(sink: Sink) -> type:
+    """Give the class that says how a sink writes."""
+    return next((kind for kind in type(sink).__mro__ if "write" in vars(kind)), object)
 
 
 def skips_silence(sink: Sink) -> bool:

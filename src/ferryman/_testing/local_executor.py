@@ -16,7 +16,7 @@ import xxhash
 
 from ferryman._engine.broadcast import Broadcast
 from ferryman._engine.control import Control
-from ferryman._engine.executor import Frame
+from ferryman._engine.executor import Frame, one_after_the_other
 from ferryman._engine.express_epoch import run_instances
 from ferryman._engine.express_or_shuffle import Route
 from ferryman._engine.operator_spec import OperatorSpec
@@ -147,6 +147,10 @@ class LocalExecutor:
     def combinable(self, *, in_order: bool) -> Set[str]:
         """Name none: rows are routed as they come."""
         return frozenset()
+
+    def side_by_side(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Make them on this thread: a history has no other."""
+        one_after_the_other(calls)
 
     @contextlib.contextmanager
     def execution(self, layout: LocalLayout, source: Input, *, silent: bool, by_file: bool) -> Iterator[LocalExecution]:

@@ -46,6 +46,14 @@ def query_log_off(spark: SparkSession) -> Iterator[None]:
         log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, before)
 
 
+def end_jobs_if_interrupted(spark: SparkSession) -> None:
+    """End the jobs of this thread's group if Spark has interrupted it, as it does to stop a query. Tried on 4.3."""
+    jvm: Any = spark.sparkContext._jvm
+    group = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+    if group is not None and jvm.java.lang.Thread.currentThread().isInterrupted():
+        spark.sparkContext.cancelJobGroup(group)
+
+
 def executors(spark: SparkSession) -> frozenset[str]:
     """Name the executors there are now as `host:port`, the driver among them. Tried on 4.3."""
     context: Any = spark.sparkContext._jsc

@@ -25,6 +25,7 @@ from ferryman._spark.plan.batch_limits import BatchLimits, most_bytes
 from ferryman._spark.plan.express import Segments
 from ferryman._spark.plan.planner import Planner
 from ferryman._spark.plan.segments import plain
+from ferryman._spark.plan.side_by_side import side_by_side
 from ferryman._state.zones import in_zone
 
 
@@ -102,6 +103,7 @@ class SparkExecutor:
         self.by_file = frozenset(name for name, node in planner.nodes.items() if node.by_file)
         self._nodes = planner.nodes
         self._outputs = outputs
+        self._spark = planner.spark
         self._segments = Segments.of(outputs, planner.nodes)
         self._with_initial = {name for name, node in planner.nodes.items() if node.stream.initial is not None}
         self._limits = BatchLimits(most_bytes(planner.spark), [spec.input for spec in self.operators.values()])
@@ -123,6 +125,10 @@ class SparkExecutor:
         if first & self._with_initial:
             return "an operator begins with its initial state"
         return None
+
+    def side_by_side(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Make calls that run Spark jobs at the same time."""
+        side_by_side(self._spark, calls)
 
     @contextlib.contextmanager
     def execution(self, layout: Planner, source: DataFrame, *, silent: bool, by_file: bool) -> Iterator[SparkExecution]:

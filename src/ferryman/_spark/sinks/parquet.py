@@ -48,6 +48,7 @@ class ParquetSink:
     """
 
     whole = True
+    beside = True
     skips_silence = False
     told = True
 

@@ -44,6 +44,7 @@ class NoSink(_Simple):
     """Run the operators and drop their output."""
 
     whole = True
+    beside = True
     skips_silence = False
     label = "none"
 
@@ -68,6 +69,7 @@ class MemorySink(_Simple):
     """
 
     whole = True
+    beside = True
     skips_silence = False
     label = "memory"
 
