@@ -32,6 +32,7 @@ ORDER = (
 THROUGH_OTHERS = {
     "ferryman._spark.api.pipeline",
     "ferryman._spark.api.watermark_names",
+    "ferryman._spark.plan.chaining",
     "ferryman._spark.processor.input_frames",
     "ferryman._spark.processor.output_frames",
     "ferryman._spark.session.local_cluster",

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ferryman._engine.control import Control
 from ferryman._engine.held_rows import hold, resume
@@ -334,7 +335,7 @@ def _in_order(spec: OperatorSpec, control: Control, instance: int, batches: list
     if not batches:
         return pa.schema([*spec.input, (HASH, pa.int64())]).empty_table()
     rows = in_zone(pa.Table.from_batches(batches))
-    if instance >= len(control.tokens) or (rows.num_rows and rows.column(TOKEN)[0].as_py() != control.tokens[instance]):
+    if instance >= len(control.tokens) or pc.any(pc.not_equal(rows.column(TOKEN), control.tokens[instance])).as_py():
         raise PinningLost(
             f"operator {spec.name!r}: partition {instance} got rows that are not of instance {instance}, so Spark ran "
             "the epoch with another layout than one partition per instance. Keep unions, coalesce and repartition "

@@ -19,7 +19,7 @@ from ferryman._model.interval import seconds
 from ferryman._operator.declare.side_outputs import SIDE, column
 from ferryman._operator.run.aggregate_runner import AggregateRunner
 from ferryman._spark.api.dataframe_names import FrameNames
-from ferryman._spark.compat.session import plan_tree
+from ferryman._spark.compat.session import passed_on, plan_tree
 from ferryman._spark.plan.file_of_row import knows_its_file
 from ferryman._spark.plan.schema import to_spark
 from ferryman._state.earlier_columns import Evolution
@@ -279,7 +279,8 @@ class Transformed(Stream):
             raise InvalidConfiguration("without Spark there are operators only. Test steps between operators on Spark.")
         spark: SparkSession = parent.ferry.spark
         before = parent.event_time
-        made = function(spark.createDataFrame([], _marked(parent.schema, before)))
+        given = spark.createDataFrame([], _marked(parent.schema, before))
+        made = function(given)
         if not isinstance(made, DataFrame):
             raise InvalidConfiguration(
                 f"the function given to transform returned {made!r}. Let it return the DataFrame it makes of its input."
@@ -297,6 +298,8 @@ class Transformed(Stream):
         self.parent = parent
         self.function = function
         self.knows_its_file = knows_its_file(made)
+        # The columns that it leaves as they are, if it goes row by row; asked for after operators only.
+        self.passes_on = passed_on(made, given) if parent.rests_on_operator else frozenset()
 
 
 class Operated(Stream):

@@ -5,7 +5,7 @@
 
 Partition number and instance number are the same. On a cluster the anchor, a cached one-row-per-instance
 DataFrame, ties each instance to the host that caches its row; on one host there is nothing to tie, and
-the plan goes without it.
+the plan goes without it. An operator that is chained has no shuffle of its own (`chaining`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from ferryman._spark.compat.partitioned import aggregated_in_partitions
 from ferryman._spark.compat.session import int_literal
 from ferryman._spark.plan.anchor import Anchor
 from ferryman._spark.plan.batch_limits import MOST_BYTES
+from ferryman._spark.plan.chaining import is_chained
 from ferryman._spark.plan.file_of_row import with_file
 from ferryman._spark.plan.instance_hosts import PLACES, EndHost, FindHost
 from ferryman._spark.plan.instance_task import InstanceTask
@@ -97,6 +98,7 @@ class Node:
     packed_combined: Packed | None
     partial_columns: list[Column] | None
     by_file: bool
+    chained: bool
 
 
 @dataclass
@@ -187,6 +189,7 @@ class Planner:
             packed_combined=Packed.of(stream.combined) if stream.combined else None,
             partial_columns=_partial_columns(stream),
             by_file=stream.initial is None and self._by_file(parent),
+            chained=is_chained(stream),
         )
         self.nodes[spec.name] = node
 
@@ -287,8 +290,11 @@ class Planner:
         parent, control = built(stream.parent), controls[stream.spec.name]
         if stream.initial is not None:
             parent = with_initial(parent, stream.initial, stream.spec, first=control.first)
-        name = stream.spec.name
-        return self._operate(self.nodes[name], parent, control, combine.get(name), most_bytes)
+        node = self.nodes[stream.spec.name]
+        if node.chained:
+            # Its rows are where they belong, and so are its tasks: they are those of the operator before.
+            return self._run(node.packed, parent.select(*node.columns), control, node.output, most_bytes)
+        return self._operate(node, parent, control, combine.get(stream.spec.name), most_bytes)
 
     def _operate(
         self, node: Node, parent: DataFrame, control: Control, in_spark: bool | None, most_bytes: int
@@ -305,8 +311,13 @@ class Planner:
             routed = parent.select(*node.columns)
         routed = routed.repartition(self.routing.instances, TOKEN)
         routed = self.anchor.tied(routed, anchor)
+        return self._run(packed, routed, control, node.output, most_bytes)
+
+    def _run(
+        self, packed: Packed, routed: DataFrame, control: Control, output: StructType, most_bytes: int
+    ) -> DataFrame:
         task = InstanceTask(packed.data, packed.digest, control, self.receipts, packed.shared, most_bytes)
-        return routed.mapInArrow(task, node.output)
+        return routed.mapInArrow(task, output)
 
     def _partials(self, node: Node, parent: DataFrame, control: Control, *, in_spark: bool) -> DataFrame:
         """Aggregate the rows of each task that reads, by Spark's own code if that can be; and route what that gives."""

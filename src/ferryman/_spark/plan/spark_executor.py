@@ -111,11 +111,14 @@ class SparkExecutor:
         self._prepared: dict[str, str] = {}
 
     def combinable(self, *, in_order: bool) -> Set[str]:
-        """Name the operators with partials; those that take the first or the last row need rows that are in order."""
+        """Name the operators with partials: those that take the first or the last row need rows that are in order.
+
+        Before one that is chained there is no shuffle, and nothing to make less.
+        """
         return {
             name
             for name, node in self._nodes.items()
-            if node.packed_combined is not None and not (in_order and node.stream.picks_by_place)
+            if node.packed_combined is not None and not node.chained and not (in_order and node.stream.picks_by_place)
         }
 
     def unfit_for_express(self, layout: Planner, *, first: Set[str]) -> str | None:
