@@ -53,6 +53,8 @@ class EpochCost:
         For how many epochs more express is not tried, and for how many it was not the last time.
     why
         Why not.
+    slow
+        Whether one task took long to read its rows.
     """
 
     epoch: int
@@ -61,6 +63,7 @@ class EpochCost:
     rest: int = 0
     rested: int = 0
     why: str = ""
+    slow: bool = False
 
     @classmethod
     def of(
@@ -77,18 +80,21 @@ class EpochCost:
         for receipt in receipts:
             busy.setdefault(receipt.operator, []).append(receipt.busy_ms)
         lost_ms = sum(sum(times) - max(times) for times in busy.values())
+        # Not by the first epoch of a run, as everything is slow in that; nor by one alone, as any may have bad luck.
+        slow = route.express and before is not None and reading_ms > MOST_READING_MS
         why = ""
         if route.gave_up:
             why = f"epoch {epoch} was too much for it"
-        elif route.express and before is not None and reading_ms > MOST_READING_MS:
-            # Not by the first epoch of a run: everything is slow in that.
-            why = f"reading the source took one task {reading_ms:.0f} ms in epoch {epoch}"
+        elif slow and before is not None and before.slow:
+            why = f"reading the source took one task {reading_ms:.0f} ms in epoch {epoch}, and long before that too"
         if why:
             rest = min(max(_LEAST_REST, 2 * (before.rested if before else 0)), _MOST_REST)
             return cls(epoch, rows, lost_ms, rest, rest, why)
         if before is not None and before.rest > 1:
             return cls(epoch, rows, lost_ms, before.rest - 1, before.rested, before.why)
-        return cls(epoch, rows, lost_ms, rested=0 if route.express or before is None else before.rested)
+        # While it is not known whether it was a bad choice again, nothing is forgotten.
+        rested = 0 if before is None or (route.express and not slow) else before.rested
+        return cls(epoch, rows, lost_ms, rested=rested, slow=slow)
 
 
 def choose(before: EpochCost | None, unfit: str | None, *, in_turns: bool = True) -> Route:

@@ -322,6 +322,21 @@ def test_one_task_runs_also_where_there_is_no_partition(spark, few_calls):
     assert OneTask(few_calls=few_calls).run(nothing, lambda batches: [b"ran"]) == [b"ran"]
 
 
+def test_rows_come_here_without_python_only_where_so_many_are_no_more_than_so_many_bytes(spark):
+    def brought(frame, most, most_bytes=1 << 20):
+        batches = OneTask().rows(frame, most, most_bytes)
+        return None if batches is None else [number for batch in batches for number in batch.column(0).to_pylist()]
+
+    numbers = spark.range(0, 50, 1, 3)
+    assert sorted(brought(numbers, 1000)) == list(range(50))
+    assert len(brought(numbers, 20)) == 20, "more was brought than asked for"
+    assert brought(numbers, 1000, most_bytes=8_000) is None
+    assert brought(numbers.selectExpr("CAST(id AS string)"), 1000) is None
+    assert brought(spark.range(0), 1000) == []
+    assert brought(spark.sparkContext.emptyRDD().toDF("id long"), 1000) == []
+    assert OneTask(few_calls=False).rows(numbers, 1000, 1 << 20) is None
+
+
 def test_a_task_runs_in_the_workers_that_queries_have(spark):
     """Others would be started beside them, with all that they import."""
 

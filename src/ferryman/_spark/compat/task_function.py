@@ -42,6 +42,8 @@ class TaskFunctions:
         self._function = jvm.SimplePythonFunction
         self._rdd = jvm.PythonRDD
         self._collect = jvm.PythonRDD.collectAndServe
+        plans = jvm.org.apache.spark.sql.execution
+        self._limit, self._coalesce = plans.LocalLimitExec, plans.CoalesceExec
         self._map, self._list = jvm.java.util.HashMap, jvm.java.util.ArrayList
         short = spark.conf.get(_SHORT_TRACES, "true") == "true"
         self._short_traces = {"SPARK_SIMPLIFIED_TRACEBACK": "1"} if short else {}
@@ -52,11 +54,18 @@ class TaskFunctions:
 
     def collect(self, rdd: Any, function: PartitionFunction) -> list[bytes]:
         """Run a function on every partition of an RDD; give what it gave, in the order of partitions."""
+        return self.serve(self._rdd(rdd, self._made(function), False, False))
+
+    def serve(self, rdd: Any) -> list[bytes]:
+        """Bring the bytes of an RDD here, in the order of partitions."""
         from pyspark.util import _load_from_socket
 
-        found = self._collect(self._rdd(rdd, self._made(function), False, False))
-        with _load_from_socket(found, NoOpSerializer()) as data:
+        with _load_from_socket(self._collect(rdd), NoOpSerializer()) as data:
             return list(data)
+
+    def limited(self, plan: Any, rows: int) -> Any:
+        """Have a planned query read in one task, and no more than so many rows."""
+        return self._limit(rows, self._coalesce(1, plan))
 
     def _made(self, function: PartitionFunction) -> Any:
         context = self._context
