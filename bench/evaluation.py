@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ FILES = {
     "strategies": "reconfigure.json",
     "sizes": "reconfigure-sizes.json",
     "sweeps": "reconfigure-sweeps.json",
+    "back_to_back": "reconfigure-back-to-back.json",
+    "back_to_back_1gb": "reconfigure-back-to-back-1gb.json",
     "idle": "reconfigure-idle.json",
 }
 
@@ -77,6 +79,22 @@ Flatness, the largest stoppage over the smallest: {flatness}, where one below 1 
 as 1 ms; {above} where one below the largest noise counts as that.
 """
 
+_BACK_TO_BACK_HEAD = """\
+## live, with epochs back to back
+
+An epoch begins as soon as the one before is done, so there is no time between two of them to copy in. After each change
+the same job is watched for as long as that took, and nothing is changed: *still stoppage* is what the formula of the
+stoppage gives for this time, *still p99* its p99.
+"""
+
+_BACK_TO_BACK = """\
+`{command}`
+
+{load}
+
+{tables}
+"""
+
 _SWEEPS = """\
 ## push, with no time to copy ahead
 
@@ -105,10 +123,15 @@ The same job with everything ready for a change and without (`bench/idle.py` say
 
 def write() -> None:
     """Write the page."""
-    found = {
-        part: json.loads((RESULTS / file).read_text()) for part, file in FILES.items() if (RESULTS / file).exists()
-    }
-    PAGE.write_text(page({part: result for part, result in found.items() if part in result}))
+    PAGE.write_text(
+        page(
+            {
+                part: json.loads((RESULTS / file).read_text())
+                for part, file in FILES.items()
+                if (RESULTS / file).exists()
+            }
+        )
+    )
 
 
 def page(results: Mapping[str, Result]) -> str:
@@ -129,6 +152,7 @@ def page(results: Mapping[str, Result]) -> str:
                 above=found["flatness_above_noise"],
             )
         )
+    parts += [_back_to_back(found, first=not number) for number, found in enumerate(_back_to_back_of(results))]
     if found := results.get("sweeps"):
         tables = "\n\n".join(_swept(what, swept) for what, swept in found["sweeps"].items())
         parts.append(_SWEEPS.format(command=found["command"], load=_load(found), link=found["link"], tables=tables))
@@ -152,6 +176,14 @@ def aims_of(results: Mapping[str, Result]) -> list[tuple[str, str, bool]]:
         aims.append(("live: stoppage at most 15 ms", _listed(stops, ",.0f"), max(stops.values()) <= 15))
     if found := results.get("sizes"):
         aims.append(("live: stoppage flat, at most 1.3", f"{found['flatness']}", found["flatness"] <= 1.3))
+    if several := _back_to_back_of(results):
+        live = {name: one for found in several for name, one in found["sizes"].items()}
+        ratios = {name: one["p99_during_ms"] / one["p99_before_ms"] for name, one in live.items()}
+        met = max(ratios.values()) <= 1.2
+        aims.append(("live, back to back: p99 during at most 1.2 of before", _listed(ratios, ".2f"), met))
+        beyond = {name: one["stoppage_ms"] - one["still_stoppage_ms"] for name, one in live.items()}
+        met = max(beyond.values()) <= 25
+        aims.append(("live, back to back: stoppage at most 25 ms beyond still", _listed(beyond, ",.0f"), met))
     if found := results.get("sweeps"):
         for rival in ("pause_resume", "batched"):
             ratios = {
@@ -174,8 +206,25 @@ def aims_of(results: Mapping[str, Result]) -> list[tuple[str, str, bool]]:
     if found := results.get("idle"):
         ratio = found["idle"]["ratio"]
         aims.append(("ready for a change: at least 0.98 of the throughput", f"{ratio}", ratio >= 0.98))
-    aims += [(f"the part of this page on {part}", "not measured", False) for part in FILES if part not in results]
+    aims += [
+        (f"the part of this page on {part.replace('_', ' ')}", "not measured", False)
+        for part in FILES
+        if part not in results
+    ]
     return aims
+
+
+def _back_to_back_of(results: Mapping[str, Result]) -> list[Result]:
+    return [results[part] for part in ("back_to_back", "back_to_back_1gb") if part in results]
+
+
+def _back_to_back(found: Result, *, first: bool) -> str:
+    tables = [_table("moving", found["sizes"], ("still_stoppage_ms", "still_p99_ms"))]
+    if "strategies" in found:
+        tables.append(f"Every strategy: {_load(found)}")
+        tables.append(_table("strategy", found["strategies"]))
+    part = _BACK_TO_BACK.format(command=found["command"], load=_load(found, keys=False), tables="\n\n".join(tables))
+    return f"{_BACK_TO_BACK_HEAD}\n{part}" if first else part
 
 
 def _listed(values: Mapping[str, float | None], form: str) -> str:
@@ -198,8 +247,8 @@ def _right(one: Result) -> bool:
     return bool(one["exactly_once"] and one["in_order"] and one.get("state_equal") is not False)
 
 
-def _table(what: str, found: Mapping[str, Result]) -> str:
-    columns = (*_COLUMNS, "noise_ms")
+def _table(what: str, found: Mapping[str, Result], more: Sequence[str] = ()) -> str:
+    columns = (*_COLUMNS, "noise_ms", *more)
     names = [name.removesuffix("_ms").replace("_", " ") for name in columns]
     lines = [f"| {what} | {' | '.join(names)} | moved, MB | right |", "| --- |" + " --- |" * (len(columns) + 2)]
     for name, figures in found.items():

@@ -16,6 +16,7 @@ A run that was taken over, or met one that was, may end with an error; the next 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -30,6 +31,7 @@ import pyarrow.parquet as pq
 
 from bench.life import SIDES, Life, Mutant, SparkEnds, rows_between
 from bench.turns import Driver
+from ferryman._cli.rewind import go_back
 from ferryman._log.check.timeline import Timeline
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import LocalDirectory
@@ -37,7 +39,7 @@ from ferryman._model.errors import CheckpointInUse, CheckpointUnwritable, Ferrym
 from ferryman._model.manifest import Manifest
 from ferryman._os.disk import Disk, use_disk
 from ferryman._spark.sinks.parquet import listed
-from ferryman._testing.faulty_disk import Death
+from ferryman._testing.faulty_disk import Death, FaultyDisk
 from ferryman._testing.power_cut import power_cut
 from ferryman._testing.unsynced_disk import UnsyncedDisk
 
@@ -307,7 +309,10 @@ class History:
         elif what == "rescale":
             life.rescale(chance.choice([1, 2]))
         elif what == "rewind" and not driver.slept and not driver.disturbed:
+            # In peace from the first look on: nobody falls asleep, wakes up, and then restores below another.
+            driver.undisturbed = True
             self._rewind(life)
+            driver.undisturbed = False
 
     def _committed(self, life: Life, manifest: Manifest) -> None:
         known = self._promised.setdefault(manifest.epoch, manifest)
@@ -328,13 +333,38 @@ class History:
             raise Broken(f"call {number} came again with other rows: {self._seen[number]} and then {rows}")
 
     def _rewind(self, life: Life) -> None:
-        """Take the job back to an epoch that is kept, as with a backup of all that belongs to it; then start anew."""
+        """Take the job back to an epoch that is kept, by the command or as with a backup; then start anew."""
         kept = life.checkpoint.epochs()
         snapshots = life.checkpoint.snapshots()
         if not kept:
             return
         usable = [number for number in kept if not snapshots or number >= snapshots[0]] or kept[-1:]
         epoch = self._chance.choice([*usable, *usable[-2:-1] * 2])
+        manifest = life.checkpoint.manifest(epoch)
+        if self._chance.random() < 0.5:
+            self._command(life, epoch)
+        else:
+            self._restore(life, epoch, kept, snapshots)
+        for known in [promised for promised in self._promised if promised > epoch]:
+            del self._promised[known]
+        for number in [call for call in self._seen if call > manifest.sinks["foreach"]["written"]["number"]]:
+            del self._seen[number]
+        self._shown = min(self._shown, (epoch, manifest.offsets[0] if manifest.offsets else 0))
+        raise Restored
+
+    def _command(self, life: Life, epoch: int) -> None:
+        """Go back by `ferryman rewind`, which may be killed a few times and is begun again."""
+        self.counts["rewind by command"] += 1
+        calls = [self._chance.randint(1, 60) for _ in range(self._chance.randint(0, 3))]
+        for die_at in (*calls, None):
+            disk = FaultyDisk(self._inner, die_at=die_at)
+            use_disk(disk)
+            checkpoint = Checkpoint(LocalDirectory(self._root / "checkpoint", fsync=True, disk=disk))
+            with contextlib.suppress(Death):
+                go_back(checkpoint, checkpoint.job_card(), epoch)
+
+    def _restore(self, life: Life, epoch: int, kept: list[int], snapshots: list[int]) -> None:
+        """Put back a backup of all that belongs to the job."""
         manifest = life.checkpoint.manifest(epoch)
         # Whoever restores a backup does so in peace: no death, no trouble.
         place = LocalDirectory(self._root / "checkpoint", fsync=True, disk=self._inner)
@@ -344,12 +374,6 @@ class History:
         for side in SIDES:
             later = [name for name in place.list(f"spark/{side}") if name.isdigit() and int(name) > manifest.batch]
             place.delete(f"spark/{side}/{name}" for name in later)
-        for known in [promised for promised in self._promised if promised > epoch]:
-            del self._promised[known]
-        for number in [call for call in self._seen if call > manifest.sinks["foreach"]["written"]["number"]]:
-            del self._seen[number]
-        self._shown = min(self._shown, (epoch, manifest.offsets[0] if manifest.offsets else 0))
-        raise Restored
 
     # -- what must hold --------------------------------------------------------------------------
 

@@ -278,8 +278,8 @@ class Life(Harness):
     def restart(self) -> None:
         """Stay: a life is one run."""
 
-    def _executor_of(self, pipeline: Any, source: Any) -> LocalExecutor:
-        return Counting(pipeline, source, self._place / "home", 1)
+    def _executor_of(self, pipeline: Any, sources: Any) -> LocalExecutor:
+        return Counting(pipeline, sources, self._place / "home", 1)
 
     @property
     def latest(self) -> Manifest | None:

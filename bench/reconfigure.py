@@ -65,6 +65,7 @@ def run(
     sizes: Sequence[int],
     sweeps: Mapping[str, Sequence[int]],
     rounds: int,
+    still: bool = False,
     idle: int,
     chart: Path | None,
     scratch: Path | None,
@@ -85,6 +86,8 @@ def run(
         Values of a parameter to run `push` and its rivals with.
     rounds
         How many times each of them; Spark's own way goes once.
+    still
+        Whether to watch, after each of `sizes`, for as long again while nothing is changed.
     idle
         How often to measure what it costs to be ready for a change.
     chart
@@ -103,6 +106,7 @@ def run(
         "sizes": ",".join(map(megabytes, sizes)) or None,
         "sweep": [f"{name}={','.join(map(str, values))}" for name, values in sweeps.items()],
         "rounds": rounds if rounds > 1 else None,
+        "still": still or None,
         "idle": idle or None,
     }
     result = result_of("reconfigure", {**given, **asked}, environment())
@@ -113,7 +117,7 @@ def run(
             if strategies:
                 _strategies(result, progress, load, strategies, rounds, chart, place)
             if sizes:
-                _sizes(result, progress, load, sizes, rounds, place)
+                _sizes(result, progress, load, sizes, rounds, still, place)
             if sweeps:
                 _sweeps(result, progress, load, sweeps, rounds, place)
             if idle:
@@ -144,13 +148,15 @@ def _strategies(
         result["chart"] = chart.name
 
 
-def _sizes(result: Result, progress: Progress, load: Load, sizes: Sequence[int], rounds: int, place: Path) -> None:
+def _sizes(
+    result: Result, progress: Progress, load: Load, sizes: Sequence[int], rounds: int, still: bool, place: Path
+) -> None:
     found: dict[str, Result] = {}
     with cluster_session(place / "sizes", load.hosts) as spark:
         for size in sizes:
             large = replace(load, keys=max(load.groups, round(2 * size / load.size)))
             name = megabytes(size)
-            changes = _ferryman(spark, progress, large, place / name, ["live"], rounds, f" {name}")
+            changes = _ferryman(spark, progress, large, place / name, ["live"], rounds, f" {name}", still)
             found[name] = typical(changes["live"])
             shutil.rmtree(place / name, ignore_errors=True)
     result["sizes"] = found
@@ -236,11 +242,16 @@ def _ferryman(
     hows: Sequence[str],
     rounds: int,
     note: str = "",
+    still: bool = False,
 ) -> dict[str, list[Change]]:
-    """Run one job through a change with each strategy in turn, there and back, so many rounds."""
+    """Run one job through a change with each strategy in turn, there and back, so many rounds.
+
+    With `still`, each is followed by as long a time in which nothing is changed.
+    """
     with progress.step(f"filling{note}"):
         job, kept = _spread_job(spark, load, place)
     spans: dict[str, list[Span]] = {how: [] for how in hows}
+    stills: dict[str, list[Span]] = {how: [] for how in hows}
     try:
         with progress.step(f"warming{note}"):
             kept.wait(load.warm_s, Path(f"{place}.work"))
@@ -262,6 +273,8 @@ def _ferryman(
                 # As calm as a change has to leave it: near its limits a stream is not the same twice.
                 kept.settle(1.2 * usual)
                 spans[how].append(Span(since, asked, ended, time.time(), moving, {**facts, "moves": len(moving)}))
+                if still:
+                    stills[how].append(_stood_still(load, ended - asked, moving))
                 if how == "replicate":
                     # The next one is to find none.
                     _replicas(job, 0)
@@ -269,14 +282,32 @@ def _ferryman(
     finally:
         job.stop()
     rows = kept.rows({epoch.epoch: epoch.committed_ms / 1000 for epoch in job.progress()})
+    for how, ones in stills.items():
+        for span, none in zip(spans[how] if still else (), ones, strict=True):
+            span.facts.update(_without(kept.change(rows, none)))
     return {
         how: [kept.change(rows, replace(span, facts={**span.facts, "state_equal": right})) for span in ones]
         for how, ones in spans.items()
     }
 
 
+def _stood_still(load: Load, seconds: float, moving: frozenset[int]) -> Span:
+    """Watch for as long as a change took, and change nothing."""
+    since = time.time()
+    watch(load.before_s)
+    asked = time.time()
+    watch(seconds)
+    return Span(since, asked, time.time(), time.time(), moving, {})
+
+
+def _without(still: Change) -> Result:
+    """Give what the formulas say of a time in which nothing was changed."""
+    figures = still.figures()
+    return {"still_stoppage_ms": figures["stoppage_ms"], "still_p99_ms": figures["p99_during_ms"]}
+
+
 def _spread_job(spark: SparkSession, load: Load, place: Path) -> tuple[Job, Kept]:
-    """Start a job, and wait until its instances are on as many hosts: where Spark had no room, they are spread anew."""
+    """Start a job, and wait until its instances are on as many hosts; the last may come a little later."""
     start = load.start()
     kept = Kept(load, start)
     ferry = Ferry(spark, str(place), groups=load.groups, snapshot_every=30)

@@ -79,7 +79,8 @@ def result_of(benchmark: str, parameters: Mapping[str, object], environment: Res
     words = ["ferryman", "bench", benchmark]
     for name, value in parameters.items():
         for item in value if isinstance(value, list) else [] if value is None else [value]:
-            words += [f"--{name.replace('_', '-')}", shlex.quote(str(item))]
+            option = f"--{name.replace('_', '-')}"
+            words += ([option] if item else []) if isinstance(item, bool) else [option, shlex.quote(str(item))]
     return {
         "benchmark": benchmark,
         "command": " ".join(words),

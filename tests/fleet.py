@@ -96,9 +96,10 @@ def start(
     per_epoch: int,
     instances: int,
     parts: Collection[str] = ALL,
+    trigger: dict[str, Any] | None = None,
     **options,
 ) -> Job:
-    """Start the job: a chain, a fan-out and four sinks, or some of these."""
+    """Start the job: a chain, a fan-out and four sinks, or some of these; until its rows end, or by another trigger."""
     ferry = Ferry(spark, checkpoint, **{"snapshot_every": 3, "retain": 2, "idle": None, **options})
     folder = os.environ.get("FLEET_SOURCE", f"{checkpoint}-source")
     source = ferry.stream(arriving(spark, Path(folder), rows, per_epoch))
@@ -113,11 +114,18 @@ def start(
         for name, stream in {"trail": trail, "buckets": buckets, "words": words, "extremes": extremes}.items()
         if name in parts
     ]
-    return ferry.start(NAME, *outputs, instances=instances, trigger={"availableNow": True})
+    return ferry.start(NAME, *outputs, instances=instances, trigger=trigger or {"availableNow": True})
 
 
 def arriving(spark: SparkSession, folder: Path, rows: int, per_epoch: int) -> DataFrame:
     """Stream the generator's rows from files: Spark starts no Python for those, which takes it longest."""
+    put(folder, rows, per_epoch)
+    stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+    return stream.option("maxFilesPerTrigger", PARTITIONS).parquet(str(folder))
+
+
+def put(folder: Path, rows: int, per_epoch: int) -> None:
+    """Have there be so many rows of the generator in files, after those that are there."""
     folder.mkdir(parents=True, exist_ok=True)
     there = max((int(path.stem.split("-")[1]) for path in folder.glob("[0-9]*.parquet")), default=0)
     for first in range(there, rows, per_epoch):
@@ -128,8 +136,6 @@ def arriving(spark: SparkSession, folder: Path, rows: int, per_epoch: int) -> Da
             path = folder / f"{first:08d}-{after:08d}-{number}.parquet"
             some = table.filter(pa.array(part == number))
             appear(path, 1_700_000_000 + first, partial(pq.write_table, some))
-    stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
-    return stream.option("maxFilesPerTrigger", PARTITIONS).parquet(str(folder))
 
 
 def source_table(rows: int) -> pa.Table:

@@ -35,17 +35,22 @@ from written_log import hash_of
 from ferryman import _cli
 from ferryman._engine.outputs import Outputs
 from ferryman._engine.recovery import take_over
+from ferryman._engine.rewind_plan import plan_rewind
 from ferryman._engine.sink import SinkStart
 from ferryman._log.check.describe import describe, first_rows
 from ferryman._log.check.verify import verify
+from ferryman._log.check.way_back import with_way_back
 from ferryman._log.files.cards import card_of, evolution_of, schemas_of
 from ferryman._log.files.checkpoint import Checkpoint, checksum
 from ferryman._log.files.directory import LocalDirectory
 from ferryman._log.files.lock import CheckpointLock
+from ferryman._log.files.mend_notes import mended, note_mended
+from ferryman._log.files.rewind_note import unfinished_rewind
 from ferryman._log.files.term import check_term, settle_term, take_term
 from ferryman._log.fold.advance import advance
 from ferryman._log.fold.fold import rebuild
 from ferryman._log.fold.group_bytes import StateWeight
+from ferryman._log.fold.mend_snapshots import mend_snapshots
 from ferryman._log.fold.retention import prune
 from ferryman._log.fold.snapshot import write_snapshot
 from ferryman._log.spark_log.agreement import batch_time, check_agreement
@@ -53,7 +58,7 @@ from ferryman._log.spark_log.file_order import files_by_age, hashes
 from ferryman._log.spark_log.log_files import SparkLogKeeper, text_of, values_of
 from ferryman._log.spark_log.mend import mend_spark_log
 from ferryman._model.card import JobCard
-from ferryman._model.errors import FerrymanError
+from ferryman._model.errors import FerrymanError, MissingDelta
 from ferryman._model.held_rows import HeldRows
 from ferryman._model.manifest import Manifest, OperatorRecord
 from ferryman._model.routing import Pin, RoutingTable
@@ -135,6 +140,7 @@ def write(root: Path) -> None:
             checkpoint.tell(epoch, term.number)
         if epoch == 2:
             write_snapshot(checkpoint, epoch)
+    note_mended(checkpoint, ["snapshots/000000000002-Notes-00000-0.parquet"])
     checkpoint.intend(LAST + 1, 1_700_000_000_009)
     # Spark has begun a batch more, and the sink was not told of the last epoch.
     _begin_batch(root, LAST)
@@ -428,6 +434,21 @@ def alter_plain(root: Path, dice: random.Random) -> str:
     return f"{file.name} in {file.parent.name}: line {place}"
 
 
+def alter_note(root: Path, dice: random.Random) -> str:
+    """Have a rewind be under way, by a note that somebody else wrote."""
+    moved = {**body(root, f"manifests/{LAST:012d}.json"), "epoch": LAST}
+    label = next(name for name in moved["sinks"] if name.startswith("parquet"))
+    raw = {"to": LAST - 1, "newest": LAST, "sinks": {label: str(root.parent / "out")}, "moved": moved}
+    raw["moved"] = dice.choice((None, moved))
+    kind = dice.choice(("", *raw))
+    if kind == "sinks":
+        raw["sinks"] = dice.choice(({label: str(root.parent / "victim")}, {"x": "../victim"}, *WILD))
+    elif kind:
+        raw[kind] = dice.choice(WILD)
+    rewrite(root, "rewind.json", raw)
+    return f"rewind.json: {kind}"
+
+
 ALTERATIONS: tuple[Callable[[Path, random.Random], str], ...] = (
     alter_json,
     alter_json,
@@ -440,11 +461,12 @@ ALTERATIONS: tuple[Callable[[Path, random.Random], str], ...] = (
     alter_plain,
     alter_plain,
     alter_names,
+    alter_note,
 )
 
 
 # What is no file any more cannot be altered again.
-_LATER = (alter_bytes, alter_rows, alter_json, alter_plain, alter_names).index
+_LATER = (alter_bytes, alter_rows, alter_json, alter_note, alter_plain, alter_names).index
 
 # -- using -----------------------------------------------------------------------------------------
 
@@ -507,6 +529,18 @@ def uses(root: Path, home: Path) -> Iterator[tuple[str, Callable[[], object]]]:
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
 
+    def rewound(*options: str) -> None:
+        # One that was begun is finished, by a note that may be altered.
+        begun = unfinished_rewind(checkpoint)
+        if begun is not None:
+            options = ("--keep-offsets",) if begun.moved else ()
+        command("rewind", str(root), "--to-epoch", str(begun.to if begun else LAST), "--yes", *options)
+
+    def mended_all() -> None:
+        names = [f"snapshots/{name}" for name in checkpoint.directory.list("snapshots")]
+        mend_snapshots(checkpoint, checkpoint.job_card(), names)
+        mended(checkpoint)
+
     yield "verify", lambda: verify(checkpoint).json()
     yield "describe", described
     yield "start", started
@@ -522,8 +556,14 @@ def uses(root: Path, home: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "batch", lambda: (SparkLogKeeper(checkpoint, sync=True).take(LAST, None), batch_time(checkpoint, LAST))
     yield "rows of the sink", lambda: read_parquet(_NoSession(), root.parent / "out")  # type: ignore[arg-type]
     yield "mend", lambda: mend_spark_log(checkpoint, checkpoint.latest())
+    yield "way back", lambda: with_way_back(checkpoint, MissingDelta("deltas/x is missing."))
+    yield "mend snapshots", mended_all
+    yield "plan of a rewind", lambda: plan_rewind(checkpoint, checkpoint.job_card(), LAST)
+    yield "unfinished rewind", lambda: unfinished_rewind(checkpoint)
     for locked in (True, False):
         yield f"take over, locked {locked}", lambda locked=locked: took_over(locked)
+    yield "rewind", rewound
+    yield "rewind with offsets", lambda: rewound("--keep-offsets")
 
 
 class _NoSession:

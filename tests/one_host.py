@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ferryman._migrate.layout import InstanceHost, Launch
@@ -16,12 +16,13 @@ class OneHost:
     routing: RoutingTable
     pinned: bool = False
     spread: object | None = None
+    leaving: frozenset[str] = frozenset()
     stores: Mapping[str, str] = field(default_factory=dict)
 
-    def rerouted(self, routing: RoutingTable) -> OneHost:
+    def rerouted(self, routing: RoutingTable, open: frozenset[str] | None = None) -> OneHost:
         return OneHost(routing)
 
-    def settle(self, tries: int = 1) -> None:
+    def settle(self, ran: Sequence[str] = ()) -> None:
         pass
 
     def release(self, but_for: OneHost | None = None) -> None:
@@ -32,6 +33,12 @@ class OneHost:
 
     def cluster_hosts(self) -> set[str]:
         return set()
+
+    def hosts_on(self, open: frozenset[str]) -> dict[int, str]:
+        return {}
+
+    def keep_to(self, open: frozenset[str]) -> bool:
+        return True
 
     def find_hosts(self, launch: Launch) -> dict[int, InstanceHost]:
         return {}

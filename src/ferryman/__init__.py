@@ -5,10 +5,11 @@ The public modules only re-export. Below them, each package rests only on those 
 (the checkpoint directory) <- `_spark` (the only one that knows pyspark) <- `_cli`.
 """
 
-from ferryman import aggregates, errors, sinks, sources
+from ferryman import aggregates, autoscaling, errors, sinks, sources
 from ferryman._engine.progress import EpochProgress
 from ferryman._operator.declare.operator import ArrowOperator, Batch, Operator
 from ferryman._operator.declare.side_outputs import side
+from ferryman._operator.declare.two_inputs import TwoInputOperator
 from ferryman._operator.types.collections import (
     Aggregating,
     Counter,
@@ -25,6 +26,8 @@ from ferryman._operator.types.synopses import BloomFilter, CountMin, DecayedRate
 from ferryman._operator.types.value import Value
 from ferryman._operator.types.windows import SessionWindow, SlidingWindow, Span, TumblingWindow
 from ferryman._routing.sites import Site
+from ferryman._scale.options import Autoscale
+from ferryman._scale.pool_options import Pool
 from ferryman._spark.api.ferry import Ferry
 from ferryman._spark.api.job import Job
 from ferryman._spark.api.keyed import KeyedStream
@@ -58,16 +61,20 @@ __all__ = [
     "Reservoir",
     "TDigest",
     "PerInstance",
+    "Autoscale",
     "EpochProgress",
     "Ferry",
     "Job",
     "KeyedStream",
     "Operator",
     "Output",
+    "Pool",
     "Stream",
+    "TwoInputOperator",
     "Value",
     "aggregates",
     "approx_distinct",
+    "autoscaling",
     "avg",
     "count",
     "errors",

@@ -5,8 +5,9 @@ that processes row 7 stop there: it says in 7.inside where it is, and goes on wh
 says after which epoch to rescale to how many instances, with which strategy, one after the other; or what to move
 where; the job is stopped two epochs after the last of them. What came of it goes to FILES/history.json, and what was
 refused to FILES/refused. Sites are in FILES/sites.json, more options of the job in FILES/options.json, its
-parts in FILES/parts.json; FILES/replicated is the newest epoch that its replicas have. CONF is more Spark settings, as
-JSON.
+parts in FILES/parts.json; FILES/replicated is the newest epoch that its replicas have. With FILES/between, which has a
+number, no epoch begins after that many until a host is lost, and whatever was lost is restored beside the stream;
+FILES/paused is there when the job waits for it. CONF is more Spark settings, as JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import dataclasses
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,8 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fleet
 from pyspark import TaskContext
+from until import until
 
 import ferryman
+from ferryman._migrate import lost_hosts
 
 ENOUGH_S = 120
 
@@ -53,6 +57,22 @@ def hosts_of(job) -> int:
     """Count the hosts that the instances were on in the newest epoch."""
     newest = job.progress()[-1:]
     return len({host for epoch in newest for operator in epoch.operators.values() for host in operator["hosts"]})
+
+
+def waits_for_a_loss(job, files: Path) -> None:
+    """Keep the next epoch from beginning until a host is lost, once state hosts are there."""
+    lost_hosts.LONG_S = 0.0
+    after, coordinator = int((files / "between").read_text()), job._runner.coordinator
+
+    def wait() -> None:
+        until(lambda: job.epoch >= after and coordinator.state_hosts.locations, "so many epochs", ENOUGH_S)
+        with job._turn:
+            before = coordinator.layout.cluster_hosts()
+            until(lambda: before == set(coordinator.state_hosts.locations), "a state host everywhere", ENOUGH_S)
+            (files / "paused").touch()
+            until(lambda: before - coordinator.layout.cluster_hosts(), "the loss of a host", ENOUGH_S)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf="{}") -> None:
@@ -95,6 +115,8 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             **(json.loads(options.read_text()) if options.exists() else {}),
         },
     )
+    if (Path(files) / "between").exists():
+        waits_for_a_loss(job, Path(files))
     with open(Path(files) / "progress", "a", encoding="utf-8", buffering=1) as lines:
         told = 0
 
@@ -134,9 +156,8 @@ def main(checkpoint, out, rows, per_epoch, instances, master, cores, files, conf
             job.stop()
         job.wait()
         tell()
-    if changes.exists():
-        history = [{**change.facts(), "arrivals": change.arrivals} for change in job.history()]
-        (Path(files) / "history.json").write_text(json.dumps(history))
+    history = [{**change.facts(), "arrivals": change.arrivals} for change in job.history()]
+    (Path(files) / "history.json").write_text(json.dumps(history))
     spark.stop()
 
 

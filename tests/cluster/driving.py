@@ -17,8 +17,16 @@ import fleet
 from until import until
 
 from ferryman._os.processes import end_with_parent
+from ferryman._spark.session.local_cluster import Worker
 
 DRIVE = Path(__file__).with_name("drive.py")
+
+
+def warmed(worker: Worker) -> bool:
+    """Tell whether the executor on a host has done all it was asked to: a new one is made warm before it is used."""
+    logs = sorted(worker.work.glob("app-*/*/stderr"), key=lambda log: log.stat().st_mtime)
+    said = logs[-1].read_text(errors="replace") if logs else ""
+    return 0 < said.count("Running task ") == said.count("Finished task ")
 
 
 @dataclass(frozen=True)

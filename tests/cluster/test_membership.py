@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from driving import Run, hosts
+from driving import Run, hosts, warmed
 from standalone import HOSTS, available, standalone
 from until import until
 
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 ROWS, PER_EPOCH = 1200, 100
-DECOMMISSIONED, JOINED = 250, 650
+DECOMMISSIONED, JOINED, WARM = 250, 650, 950
 
 
 def test_a_host_goes_by_announcement_and_another_joins_and_nobody_can_tell_from_the_results(spark, tmp_path):
@@ -32,6 +32,7 @@ def test_a_host_goes_by_announcement_and_another_joins_and_nobody_can_tell_from_
         run = Run(tmp_path, cluster.url, 6, ROWS, PER_EPOCH, 2)
         run.stop_at(DECOMMISSIONED)
         run.stop_at(JOINED)
+        run.stop_at(WARM)
         conf = {
             "spark.decommission.enabled": "true",
             "spark.storage.decommission.enabled": "true",
@@ -51,6 +52,9 @@ def test_a_host_goes_by_announcement_and_another_joins_and_nobody_can_tell_from_
                 "an executor on the new host",
             )
             run.go_on(JOINED)
+            driver.inside(WARM)
+            driver.until(lambda: warmed(new), "the new executor to be warm")
+            run.go_on(WARM)
             driver.finish()
 
         run.check(spark)

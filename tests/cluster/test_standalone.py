@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from driving import Run, hosts
+from driving import Run, hosts, warmed
 from standalone import HOSTS, Cluster, Worker, available, standalone
 
 from ferryman._os.processes import kill
@@ -81,10 +81,10 @@ def test_every_instance_stays_on_its_host_and_results_and_state_are_right(spark,
 @pytest.mark.slow
 @pytest.mark.parametrize("express", [True, False], ids=["express", "shuffle"])
 def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, tmp_path, cluster, express):
-    run = run_on(cluster, tmp_path, rows=960, per_epoch=80, express=express)
-    first, second = 200, 500
-    run.stop_at(first)
-    run.stop_at(second)
+    run = run_on(cluster, tmp_path, rows=1200, per_epoch=80, express=express)
+    first, second, third = 200, 500, 740
+    for row in (first, second, third):
+        run.stop_at(row)
 
     with run.driver() as driver:
         at = driver.inside(first)
@@ -97,7 +97,10 @@ def test_executors_killed_inside_a_task_and_at_any_moment_change_nothing(spark, 
         # The replacement has to be there, or the next epoch cannot use it.
         driver.until(lambda: registered(lost) > before, "a new executor")
         run.go_on(second)
-        epoch = second // run.per_epoch + 1
+        driver.inside(third)
+        driver.until(lambda: warmed(lost), "the new executor to be warm")
+        run.go_on(third)
+        epoch = third // run.per_epoch + 1
         driver.until(lambda: any(line["epoch"] > epoch for line in driver.epochs()), "another epoch")
         kill_executor(other)
         driver.finish()

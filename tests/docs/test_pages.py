@@ -44,6 +44,15 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
+LEFT_OPEN = re.compile(r"\b(?:FIGURES?|TODO|TBD|FIXME|XXX+)\b")
+
+
+@pytest.mark.parametrize("path", [*PROSE, ROOT / "CHANGELOG.md"], ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_word_is_left_that_stands_for_what_was_to_come(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [(number, line) for number, line in enumerate(lines, 1) if LEFT_OPEN.search(line)] == []
+
+
 # What programs write: one page, and the command that a table was made with.
 WRITTEN = DOCS / "evaluation.md"
 COMMAND = "`ferryman bench state --keys"

@@ -28,7 +28,7 @@ class Tied(OneHost):
     pinned: bool = True
     looked: threading.Event = field(default_factory=threading.Event)
 
-    def rerouted(self, routing: RoutingTable) -> Tied:
+    def rerouted(self, routing: RoutingTable, open: frozenset[str] | None = None) -> Tied:
         return Tied(routing, looked=self.looked)
 
     def find_hosts(self, launch: Launch) -> dict[int, InstanceHost]:

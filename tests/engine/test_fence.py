@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 from readings import Readings
 from written_log import KEY, STATE, local_log
 
+from ferryman._engine.executor import one_after_the_other
 from ferryman._engine.fence import Fenced
 from ferryman._engine.outputs import Outputs
 from ferryman._log.check.verify import verify
@@ -24,7 +25,7 @@ from ferryman._model.errors import CheckpointInUse, Superseded
 from ferryman._model.manifest import Manifest
 from ferryman._model.routing import RoutingTable
 from ferryman._os.disk import Disk
-from ferryman._spark.sinks.sinks import MemorySink
+from ferryman._spark.sinks.sinks import MemorySink, foreach
 from ferryman._testing.faulty_disk import FaultyDisk
 
 CARD = JobCard("1", "job", 4, {})
@@ -41,6 +42,18 @@ def manifest(term: int) -> Manifest:
         tables={},
         term=term,
     )
+
+
+class Computed:
+    """Rows that tasks give."""
+
+    rows, table = (1,), None
+
+    def compute(self) -> None:
+        pass
+
+    def is_empty(self) -> bool:
+        return False
 
 
 def fenced(checkpoint: Checkpoint, term: Term) -> Fenced:
@@ -64,6 +77,23 @@ def test_a_run_that_falls_asleep_between_its_look_and_its_commit_is_told_that_it
     assert log.manifest(1).term == 2
 
 
+def test_functions_are_not_called_by_a_run_that_was_taken_over_while_its_tasks_ran(tmp_path: Path) -> None:
+    log = Checkpoint(LocalDirectory(tmp_path))
+    log.create(CARD)
+    first, calls = take_term(log, "first", "job"), list[int]()
+    sink = foreach(lambda rows, number: calls.append(number))
+    over = Fenced(log, CARD, Outputs([sink], log, None, term=first, fsync=False), first)
+
+    def taken_over(tasks: Sequence[Callable[[], object]]) -> None:
+        one_after_the_other(tasks)
+        take_term(log, "second", "job")
+
+    with pytest.raises(Superseded, match="taken over by run 2"):
+        over.write([Computed()], 1, silent=False, side_by_side=taken_over)
+
+    assert not calls
+
+
 def test_a_manifest_that_comes_when_its_epoch_is_forgotten_is_taken_back(tmp_path: Path) -> None:
     log = local_log(tmp_path)
     term = take_term(log.checkpoint, "first", "job")
@@ -84,6 +114,27 @@ def test_a_manifest_that_comes_when_its_epoch_is_forgotten_is_taken_back(tmp_pat
         late.tell(mine)
 
     assert log.checkpoint.epochs() == [2, 3]
+    assert verify(log.checkpoint).sound
+
+
+def test_so_is_one_of_an_epoch_without_data(tmp_path: Path) -> None:
+    log = local_log(tmp_path)
+    term = take_term(log.checkpoint, "first", "job")
+    late = fenced(log.checkpoint, term)
+    log.commit({"Counts": {}})
+    mine = replace(log.checkpoint.manifest(1), term=term.number, tables={"Counts": ()})
+    take_term(log.checkpoint, "second", "job")
+    for n in (2, 3, 4):
+        log.commit({"Counts": {"a": n}})
+    write_snapshot(log.checkpoint, 3)
+    prune(log.checkpoint, 3)
+    log.checkpoint.commit(mine)
+    assert not verify(log.checkpoint).sound
+
+    with pytest.raises(Superseded):
+        late.tell(mine)
+
+    assert log.checkpoint.epochs() == [3, 4]
     assert verify(log.checkpoint).sound
 
 
@@ -117,6 +168,24 @@ def test_a_manifest_that_others_go_on_from_stays_when_its_run_is_over(tmp_path: 
         late.tell(log.checkpoint.manifest(1))
 
     assert log.checkpoint.epochs() == [1, 2]
+
+
+def test_a_manifest_whose_predecessor_is_forgotten_by_now_stays(tmp_path: Path) -> None:
+    log = local_log(tmp_path)
+    term = take_term(log.checkpoint, "first", "job")
+    late = fenced(log.checkpoint, term)
+    for number in (1, 2):
+        log.commit({"Counts": {"a": number}})
+    mine = replace(log.checkpoint.manifest(2), term=term.number)
+    log.checkpoint.record_again("manifests/000000000002.json", mine.json())
+    take_term(log.checkpoint, "second", "job")
+    write_snapshot(log.checkpoint, 2)
+    prune(log.checkpoint, 2)
+
+    with pytest.raises(Superseded):
+        late.tell(mine)
+
+    assert log.checkpoint.epochs() == [2]
 
 
 def test_a_card_that_came_too_late_is_replaced_by_that_of_the_run_which_commits(tmp_path: Path) -> None:
@@ -171,7 +240,7 @@ def test_every_step_of_a_run_that_was_taken_over_is_refused(tmp_path: Path) -> N
 
     steps = [
         lambda: over.intend(1, 1000),
-        lambda: over.write([], 1, silent=False),
+        lambda: over.write([], 1, silent=False, side_by_side=one_after_the_other),
         lambda: over.commit(manifest(1)),
         lambda: over.tell(manifest(1)),
     ]

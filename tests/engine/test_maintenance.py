@@ -9,13 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from until import until
-from written_log import KEY, WrittenLog, local_log
+from written_log import KEY, WrittenLog, local_log, root
 
 from ferryman._engine.job_options import SnapshotOptions
 from ferryman._engine.maintenance import Background
 from ferryman._log.check.verify import verify
 from ferryman._log.files.cards import card_of
+from ferryman._log.files.mend_notes import mended
 from ferryman._log.files.term import check_term, take_term
+from ferryman._log.fold.snapshot import write_snapshot
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -122,4 +124,58 @@ def test_a_snapshot_that_fails_is_said_and_the_next_one_is_made(tmp_path, caplog
     assert "snapshot of epoch 2 failed and will be tried again later: the disk is full" in caplog.text
     background.committed(3, 1000)
     until(lambda: log.checkpoint.snapshots() == [3], "there is no snapshot", 30)
+    background.close()
+
+
+def damage(log: WrittenLog, name: str) -> None:
+    path = root(log) / name
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_tasks_or_the_next_snapshot_find_damaged_is_written_anew(tmp_path, told):
+    log = written(tmp_path)
+    write_snapshot(log.checkpoint, 2)
+    name = log.checkpoint.snapshot(2).tables["Counts"][0].file
+    damage(log, name)
+    every = EVERY_EPOCH if not told else replace(EVERY_EPOCH, snapshot_every=100)
+    background = Background(log.checkpoint, log.checkpoint.job_card(), every, look=lambda before: None)
+
+    background.committed(3, 100_000, damaged=(name,) if told else ())
+
+    until(lambda: mended(log.checkpoint), "it is not mended", 30)
+    background.close()
+    assert [note.file for note in mended(log.checkpoint)] == [name]
+    assert log.checkpoint.snapshots() == ([2] if told else [2, 3])
+    assert verify(log.checkpoint).sound
+
+
+def test_a_list_that_cannot_be_read_is_no_reason_not_to_start_and_is_written_anew(tmp_path):
+    log = written(tmp_path)
+    for epoch in (1, 2):
+        write_snapshot(log.checkpoint, epoch)
+    damage(log, "snapshots/000000000002.json")
+
+    background = Background(log.checkpoint, log.checkpoint.job_card(), EVERY_EPOCH, look=lambda before: None)
+    background.committed(3, 100_000)
+    until(lambda: log.checkpoint.snapshots() == [2, 3], "there is no snapshot", 30)
+    background.close()
+
+    assert [note.file for note in mended(log.checkpoint)] == ["snapshots/000000000002.json"]
+    assert verify(log.checkpoint).sound
+
+
+def test_a_run_that_was_superseded_mends_nothing(tmp_path):
+    log = written(tmp_path)
+    write_snapshot(log.checkpoint, 2)
+    name = log.checkpoint.snapshot(2).tables["Counts"][0].file
+    damage(log, name)
+    first = take_term(log.checkpoint, "first", "job")
+    background = Background(
+        log.checkpoint, log.checkpoint.job_card(), EVERY_EPOCH, look=lambda before: check_term(log.checkpoint, first)
+    )
+    take_term(log.checkpoint, "second", "job")
+    background.committed(3, 1, damaged=(name,))
+    until(lambda: not background._thread.is_alive(), "it goes on", 30)
+    assert mended(log.checkpoint) == ()
     background.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ferryman import sinks
@@ -76,6 +78,103 @@ def test_a_sink_is_left_out_only_where_nothing_came_and_it_skips_that(
 
     skips = says.get("skips_silence", not whole)
     assert sink.calls == ([] if skips else [(1, 0)]) + [(2, 0), (3, 1), (4, 2)]
+
+
+class Written:
+    """A sink that notes its calls, and on which thread they are made."""
+
+    label = "written"
+    told = False
+    whole = True
+    beside = True
+
+    def __init__(self, name: str, calls: list[str]) -> None:
+        self.name = name
+        self.calls = calls
+
+    def write(self, rows: list[int], epoch: int) -> dict[str, Any]:
+        self.calls.append(self.name)
+        return {}
+
+
+class Users(Written):
+    """One that inherits how, and writes in its own way."""
+
+    def write(self, rows: list[int], epoch: int) -> dict[str, Any]:
+        return super().write(rows, epoch)
+
+
+class Inherits(Written):
+    """One that only inherits how, and may do anything in what that calls."""
+
+
+class Function(Written):
+    """One that looks at its rows as it likes."""
+
+    whole = False
+
+
+class Computed(Rows):
+    """Rows that note when they are computed."""
+
+    def __init__(self, name: str, calls: list[str]) -> None:
+        super().__init__(1)
+        self._name, self._calls = name, calls
+
+    def compute(self) -> None:
+        super().compute()
+        self._calls.append(f"compute {self._name}")
+
+
+def test_tasks_of_all_outputs_come_first_and_users_code_after_them_in_its_order(tmp_path: Path) -> None:
+    calls: list[str] = []
+    kinds = (Function, Written, Users, Function, Written, Inherits, Written)
+    outputs: list[Any] = [kind(name, calls) for kind, name in zip(kinds, "abcdefg", strict=True)]
+    frames = [Computed(name, calls) for name in "abcdefg"]
+    # In place of what its class says.
+    outputs[-1].write = Users("g", calls).write
+    term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
+
+    def backwards(some: Sequence[Callable[[], object]]) -> None:
+        calls.append(f"{len(some)} at once")
+        for call in reversed(some):
+            call()
+        calls.append("all done")
+
+    made = Outputs(outputs, Checkpoint(directory(str(tmp_path))), None, term=term, fsync=False)
+    written = made.write(frames, 1, silent=False, side_by_side=backwards)
+
+    assert calls == ["4 at once", "e", "compute d", "b", "compute a", "all done", "a", "c", "d", "f", "g"]
+    assert list(written) == ["written", *(f"written#{number}" for number in range(2, 8))]
+
+
+@pytest.mark.parametrize("kind", [Written, Users, Function])
+def test_a_sink_whose_write_returns_nothing_is_called_once_and_told_what_to_return(
+    tmp_path: Path, kind: type[Written], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(kind, "write", lambda sink, rows, epoch: sink.calls.append(sink.name))
+    term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
+    outputs = Outputs([kind("a", calls)], Checkpoint(directory(str(tmp_path))), None, term=term, fsync=False)
+
+    with pytest.raises(InvalidConfiguration, match=r"sink 'written'.* returned None.* dict"):
+        outputs.write([Rows(1)], 1, silent=False)
+
+    assert calls == ["a"]
+
+
+def test_rows_that_are_here_already_run_no_tasks(tmp_path: Path) -> None:
+    calls: list[str] = []
+    outputs: list[Any] = [Function("a", calls), Written("b", calls)]
+    frames: list[Any] = [Computed(name, calls) for name in "ab"]
+    for frame in frames:
+        frame.table = pa.table({"n": [1]})
+    term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
+    made = Outputs(outputs, Checkpoint(directory(str(tmp_path))), None, term=term, fsync=False)
+
+    made.write(frames, 1, silent=False, side_by_side=lambda some: calls.append(f"{len(some)} at once"))
+
+    assert calls == ["0 at once", "a", "b"]
 
 
 def called(*times: tuple[str, int]) -> Manifest:
@@ -179,3 +278,12 @@ def test_a_function_that_is_dropped_is_forgotten(tmp_path: Path) -> None:
         outputs = Outputs([sink], checkpoint, latest, term=term, fsync=False, dropped=dropped)
         outputs.begin()
         assert set(outputs.write([Rows(1)], 58, silent=False)) == {*kept, "foreach:c"}
+
+
+def test_two_outputs_to_one_topic_need_names_as_the_note_of_one_would_be_taken_for_that_of_the_other(tmp_path: Path):
+    checkpoint = Checkpoint(directory(str(tmp_path)))
+    one, two, other = (Noted(whole=True, label=f"kafka:{name}") for name in ("out", "out", "other"))
+
+    assert claim([one, other], checkpoint, "job", None, ()) == 0
+    with pytest.raises(InvalidConfiguration, match=r"one place \(kafka:out\)\..* sinks.kafka\(\.\.\., name="):
+        claim([one, two], checkpoint, "job", None, ())

@@ -8,6 +8,7 @@ from ferryman._migrate.lanes import Lane, Lanes, along_of, fitted, lanes_of
 from ferryman._migrate.layout import InstanceHost
 from ferryman._migrate.plan import Plan
 from ferryman._migrate.planning import Move, moved, pinned, rescaled, unpinned
+from ferryman._migrate.rehosting import rehosted
 from ferryman._migrate.strategies import STRATEGIES
 from ferryman._model.routing import Pin, RoutingTable
 from ferryman._routing.sites import Site, SiteMap
@@ -55,9 +56,28 @@ def test_a_group_goes_to_several_hosts_at_once() -> None:
     assert all(lane.groups == (0,) and lane.source == "at a" for lane in found.used)
 
 
+def test_instances_that_go_to_other_hosts_take_their_groups_and_the_keys_pinned_to_them_along() -> None:
+    before = replace(EVEN, pins=(Pin(4, 3, "k"),))
+    names = [{number: at.host for number, at in found.items()} for found in (HOSTS, hosts(*"aaba"))]
+    plan = rehosted(before, *names, frozenset("ab"), STRATEGIES["live"])
+    assert plan.moves == (Move(0, 0, 0), Move(3, 3, 3))
+
+    fits = fitted(plan, lambda table, _: table, HOSTS, hosts(*"aaba"))
+    # Group 0 is on host a already, for the instance that owns all of it but the key.
+    assert fits.moves == (Move(3, 3, 3),)
+    assert lanes_of(fits, HOSTS, hosts(*"aaba")) == Lanes((Lane("at c", "at a", (3,)),), {"at c": (0, 3)})
+    assert fits.after == replace(before, version=2)
+
+
+def test_what_was_lost_comes_from_its_host_while_that_is_only_about_to_go() -> None:
+    plan = replace(Plan.of_lost(EVEN, EVEN, {2, 3}), kept={2: "at x"})
+
+    assert lanes_of(plan, HOSTS, HOSTS).used == (Lane("at x", "at b", (2,)), Lane("", "at c", (3,)))
+
+
 def test_where_there_is_one_host_nothing_travels() -> None:
     after = pinned(EVEN, {4: "k"}, 2)
-    plan = Plan(EVEN, after, STRATEGIES["live"], ((),))
+    plan = Plan(before=EVEN, after=after, strategy=STRATEGIES["live"], steps=((),))
 
     assert lanes_of(plan, {}, {}) == Lanes((), {})
 
@@ -65,7 +85,7 @@ def test_where_there_is_one_host_nothing_travels() -> None:
 def test_a_group_that_keeps_its_instance_moves_along_when_that_comes_to_another_host() -> None:
     before, after = RoutingTable(1, 2, (0, 1, 0)), RoutingTable(2, 1, (0, 0, 0))
     were = hosts("a", "b")
-    plan = Plan(before, after, STRATEGIES["push"], ())
+    plan = Plan(before=before, after=after, strategy=STRATEGIES["push"], steps=())
 
     assert along_of(plan, were, hosts("b")) == (Move(0, 0, 0), Move(2, 0, 0))
     assert along_of(plan, were, hosts("a")) == ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from migration_world import World, table
 
-from ferryman._migrate.machine import Migration, Phase, replay
+from ferryman._migrate.machine import Assignment, Migration, Phase, replay
 from ferryman._migrate.plan import Plan
 from ferryman._migrate.plan_events import Arrived, EpochBegan, EpochEnded, Event, Failed, GivenUp, Instruction, Prepared
 from ferryman._migrate.planning import Move
@@ -47,6 +49,45 @@ def test_all_interleavings_with_a_crash_and_an_abort(how: Strategy, after: Routi
         todo += world.next(last_epoch=5).values()
     assert ends == {Phase.DONE, Phase.ABORTED}
     assert len(seen) > 100
+
+
+@pytest.mark.parametrize("after", [table(3, 1, 2), table(3, 0, 1), table(3, 2, 1)], ids=["apart", "here", "one moves"])
+@pytest.mark.parametrize("lost", [{0}, {0, 1}], ids=["one", "both"])
+def test_all_interleavings_of_a_recovery(after: RoutingTable, lost: set[int]) -> None:
+    before = table(3, 0, 1)
+    if after.owner[1] != 1 and 1 not in lost:
+        return
+    plan = Plan.of_lost(before, after, lost)
+    start = World.of(Migration.of(plan))
+    mains = frozenset(main for main in start.mains if main[1] not in lost)
+    seen: set[World] = set()
+    todo = [replace(start, mains=mains)]
+    while todo:
+        world = todo.pop()
+        if world in seen:
+            continue
+        seen.add(world)
+        world.check()
+        machine = world.machine
+        if not machine.over:
+            assert machine.assignment().held == plan.lost - machine.arrived, "nobody has them yet"
+        assert not any(world.settled().held), "rows that are never processed"
+        todo += world.next(last_epoch=5).values()
+    assert len(seen) > 100
+
+
+def test_a_recovery_restores_before_the_epoch_that_hands_over_and_is_tasks_work_if_it_is_given_up() -> None:
+    before = table(2, 0, 1)
+    machine = Migration.of(Plan.of_lost(before, table(2, 1, 1), {0}))
+
+    assert machine.assignment() == Assignment(before, frozenset({0})), "from the very first epoch"
+    assert machine.after(GivenUp("no host")).assignment().held == frozenset()
+    machine = machine.after(Prepared(machine.plan))
+    assert machine.to_copy() == (Move(0, 0, 1),)
+    machine = machine.after(Arrived(frozenset({0})))
+    assert machine.assignment().table.owner == (1, 1)
+    assert machine.assignment().held == frozenset()
+    assert replay(machine, [EpochBegan(), COMMITTED]).phase is Phase.DONE
 
 
 @EVERY

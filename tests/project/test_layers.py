@@ -22,6 +22,7 @@ ORDER = (
     "_log",
     "_serve",
     "_migrate",
+    "_scale",
     "_engine",
     "_spark",
     "_testing",
@@ -31,12 +32,16 @@ ORDER = (
 # Who needs Spark only through others of its package: streams and tasks that are Spark's, its private matters, its home.
 THROUGH_OTHERS = {
     "ferryman._spark.api.pipeline",
+    "ferryman._spark.api.rehearsal",
     "ferryman._spark.api.watermark_names",
+    "ferryman._spark.plan.chaining",
     "ferryman._spark.plan.express_task",
     "ferryman._spark.processor.input_frames",
     "ferryman._spark.processor.output_frames",
+    "ferryman._spark.session.class_archive",
     "ferryman._spark.session.local_cluster",
     "ferryman._spark.session.warm_workers",
+    "ferryman._spark.sinks.rewound_sink",
 }
 # Who names Spark's types, for the type checker alone.
 ONLY_TYPES = "_demo"

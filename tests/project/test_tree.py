@@ -68,3 +68,9 @@ def test_every_module_says_what_it_is_for() -> None:
 
 def test_no_module_is_longer_than_500_lines() -> None:
     assert [str(path.relative_to(ROOT)) for path in SOURCES if len(path.read_text().splitlines()) > 500] == []
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    # pytest would collect only the first of them.
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert [name for name in names if names.count(name) > 1] == []

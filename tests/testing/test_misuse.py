@@ -251,6 +251,22 @@ def test_numbers_are_not_cut_to_whole_ones() -> None:
         run(op(process, n=Value(int, 0)), [("a", "")])
 
 
+def test_rows_for_an_input_that_is_not_there_are_not_lost() -> None:
+    def both(left: Any, right: Any) -> Any:
+        return left.with_watermark("at", 0).key_by("k").join(right.with_watermark("seen", 0).key_by("k"), within=1)
+
+    row = (1, datetime.datetime.fromtimestamp(1, datetime.timezone.utc), "a")
+    with Harness(both, {"views": "k int, at timestamp, l string", "clicks": "k int, seen timestamp"}) as harness:
+        for rows in ({"view": [row]}, [row]):
+            with pytest.raises(InvalidConfiguration, match="the inputs are 'views', 'clicks'"):
+                harness.epoch(rows)
+    with (
+        Harness(lambda rows: rows.key_by("key").aggregate(n=count()), INPUT) as harness,
+        pytest.raises(InvalidConfiguration, match="there is one input, without a name"),
+    ):
+        harness.epoch({"rows": [("a", "b")]})
+
+
 def test_a_filter_that_was_only_asked_writes_nothing() -> None:
     def process(self: Any, key: Any, row: Any) -> Any:
         yield key, str(row.x in self.seen)

@@ -6,12 +6,13 @@ A command raises a `FerrymanError` like any other code; here it becomes one mess
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from ferryman._cli import bench, cluster, demo, jobs, state, verify
+from ferryman._cli import autoscale, bench, chaos, cluster, demo, jobs, prepare, rewind, run, state, verify
 from ferryman._model.errors import FerrymanError
 
 
@@ -51,8 +52,13 @@ def ferryman(
 
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
+app.command()(chaos.chaos)
 app.command()(demo.demo)
-for command in jobs.COMMANDS:
+commands: tuple[Callable[..., None], ...] = (*jobs.COMMANDS, *autoscale.COMMANDS)
+for command in commands:
     app.command()(command)
+app.command()(prepare.prepare)
+app.command()(run.run)
 app.command()(state.state)
 app.command()(verify.verify)
+app.command()(rewind.rewind)

@@ -95,6 +95,24 @@ def throughput(
 
 
 @app.command()
+def joins(
+    rows: Annotated[int, typer.Option(min=10, help="Rows of each stream.")] = 1_000_000,
+    keys: Annotated[int, typer.Option(min=1, help="Keys they spread over.")] = 100_000,
+    epochs: Annotated[int, typer.Option(min=3, help="Epochs in which they come.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine, after one to warm up.")] = 2,
+    engines: Annotated[str | None, typer.Option(help="Engines to measure, comma-separated.")] = None,
+    instances: Instances = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Rows per second and bytes of state of an interval join of two streams, beside Spark's own stream-stream join."""
+    _run(
+        "joins", json, rows=rows, keys=keys, epochs=epochs, rounds=rounds,
+        engines=_names(engines, _load("joins").ENGINES, "--engines"), instances=instances, scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
 def epoch(
     rows: Annotated[int, typer.Option(min=1, help="Rows of an epoch.")] = 100,
     keys: Annotated[int, typer.Option(min=1, help="Keys they spread over.")] = 1000,
@@ -156,6 +174,46 @@ def drivers(
 ) -> None:
     """Two live drivers on one checkpoint, put to sleep and woken at random: one history, every row once."""
     _run("drivers", json, seconds=seconds, seed=seed, scratch=scratch)
+
+
+@app.command()
+def restart(
+    mb: Annotated[int, typer.Option(min=1, help="Megabytes of state.")] = 300,
+    size: Annotated[int, typer.Option("--bytes", min=1, help="Bytes of state per key.")] = 3000,
+    rounds: Annotated[int, typer.Option(min=1, help="How often it is lost with each engine.")] = 5,
+    engines: Annotated[str | None, typer.Option(help="Engines to measure, comma-separated.")] = None,
+    instances: Instances = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Time until a job that has lost its driver goes on, beside Spark's own query after the same loss."""
+    known = _load("driver_loss")
+    _run(
+        "driver_loss", json, mb=mb, size=size, rounds=rounds,
+        engines=_names(engines, known.restart.ENGINES, "--engines"), instances=instances, scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
+def windows(
+    rows: Annotated[int, typer.Option(min=2, help="Rows of an epoch.")] = 500_000,
+    keys: Annotated[int, typer.Option(min=1, help="Keys they spread over.")] = 20_000,
+    epochs: Annotated[int, typer.Option(min=1, help="Measured epochs, after three to warm up.")] = 10,
+    epoch_s: Annotated[float, typer.Option(help="Seconds of event time in an epoch.")] = 4.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine; if several, the first is dropped.")] = 2,
+    windows: Annotated[str | None, typer.Option(help="Windows to measure, comma-separated.")] = None,
+    modes: Annotated[str | None, typer.Option(help="When they are put out, comma-separated.")] = None,
+    instances: Instances = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Rows per second of declared windows, beside Spark's `groupBy(window)` inside the JVM."""
+    benchmark = _load("windows")
+    _run(
+        "windows", json, rows=rows, keys=keys, epochs=epochs, epoch_s=epoch_s, rounds=rounds,
+        windows=_names(windows, tuple(benchmark.WINDOWS), "--windows"),
+        modes=_names(modes, benchmark.MODES, "--modes"), instances=instances, scratch=scratch,
+    )  # fmt: skip
 
 
 @app.command()
@@ -247,6 +305,9 @@ def reconfigure(
         typer.Option(help="Run push and its rivals over values of bytes, keys or hosts, such as keys=1000,2000."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Changes with each; the medians are what counts.")] = 1,
+    still: Annotated[
+        bool, typer.Option("--still", help="After each of --sizes, watch as long again while nothing is changed.")
+    ] = False,
     idle: Annotated[int, typer.Option(min=0, help="Measure so often what it costs to be ready for a change.")] = 0,
     chart: Annotated[Path | None, typer.Option(help="Draw the latency into this PNG, with a CSV beside it.")] = None,
     scratch: Scratch = None,
@@ -263,7 +324,8 @@ def reconfigure(
         raise typer.BadParameter(f"{groups} are too few: give four to a host, {4 * hosts}", param_hint="--groups")
     _run(
         "reconfigure", json, load=load, strategies=names, sizes=_sizes(sizes, "--sizes") if sizes else [],
-        sweeps=_sweeps(sweep or [], bench.SWEEPS), rounds=rounds, idle=idle, chart=chart, scratch=scratch,
+        sweeps=_sweeps(sweep or [], bench.SWEEPS), rounds=rounds, still=still, idle=idle, chart=chart,
+        scratch=scratch,
     )  # fmt: skip
 
 
@@ -305,6 +367,84 @@ def histories(
     chosen = [] if mutants is None else _names(None if mutants == "all" else mutants, tuple(known.MUTANTS), "--mutants")
     if known.wrong(_run("histories", json, count=count, seed=seed, mutants=chosen, most=most, scratch=scratch)):
         raise typer.Exit(1)
+
+
+@app.command()
+def recovery(
+    parts: Annotated[str | None, typer.Option(help="What is lost: executor, replicas, comma-separated.")] = None,
+    size: Annotated[str, typer.Option("--bytes", help="How much state there is, such as 100MB or 1GB.")] = "1GB",
+    keys: Annotated[int, typer.Option(min=64, help="Keys.")] = 100_000,
+    rate: Annotated[float, typer.Option(min=1, help="Rows per second, whatever happens.")] = 1000,
+    interval_ms: Annotated[int, typer.Option(min=0, help="How often an epoch begins.")] = 1000,
+    losses: Annotated[int, typer.Option(min=1, help="Executors that are lost in turn; the medians count.")] = 3,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """How soon everything processes again when an executor is lost, with replicas and without, and beside Spark."""
+    known = _load("recovery_executor")
+    _run(
+        "recovery_executor", json, parts=_names(parts, known.PARTS, "--parts"), bytes=_sizes(size, "--bytes")[0],
+        keys=keys, rate=rate, interval_ms=interval_ms, losses=losses, scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
+def replay(
+    strategies: Annotated[str | None, typer.Option(help="Ways to recover, comma-separated.")] = None,
+    rates: Annotated[str, typer.Option(help="Words per second, comma-separated.")] = "1000,4000,16000",
+    snapshot_s: Annotated[
+        str, typer.Option("--snapshot-s", help="Seconds between two snapshots, comma-separated.")
+    ] = "1,5,30",
+    window: Annotated[int, typer.Option(min=15, help="Seconds of a window.")] = 30,
+    vocabulary: Annotated[int, typer.Option(min=64, help="How many words there are.")] = 10_000,
+    losses: Annotated[int, typer.Option(min=1, help="How often each loses a host; the medians count.")] = 2,
+    chart: Annotated[Path | None, typer.Option(help="Draw the times into this PNG.")] = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """How soon a windowed word count processes again when a host is lost: state kept, or its rows replayed."""
+    known = _load("replay")
+    _run(
+        "replay", json, strategies=_names(strategies, known.STRATEGIES, "--strategies"),
+        rates=_numbers(rates, "--rates"), snapshot_s=_numbers(snapshot_s, "--snapshot-s"), window=window,
+        vocabulary=vocabulary, losses=losses, chart=chart, scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
+def elastic(
+    minutes: Annotated[float, typer.Option(min=0.5, help="How long the load grows tenfold, and shrinks again.")] = 5.0,
+    seconds: Annotated[
+        float | None, typer.Option(min=100, help="How long the whole trace is instead; all that waits, waits shorter.")
+    ] = None,
+    contenders: Annotated[
+        str | None, typer.Option(help="Who runs the trace, comma-separated; none for simulated time alone.")
+    ] = None,
+    chart: Annotated[Path | None, typer.Option(help="Draw latency and instances into this PNG.")] = None,
+    together: Annotated[bool, typer.Option(help="All at the same time, not one after the other.")] = False,
+    add: Annotated[Path | None, typer.Option(help="Show the contenders of this earlier result beside them.")] = None,
+    flat_hours: Annotated[float, typer.Option(min=0, help="Simulated hours of flat load, at ten rates.")] = 1.0,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Latency and instance-seconds while load grows tenfold and shrinks: the autoscaler, and others' rules."""
+    known = _load("elastic").CONTENDERS
+    _run(
+        "elastic", json, minutes=minutes, seconds=seconds,
+        contenders=[] if contenders == "none" else _names(contenders, known, "--contenders"),
+        together=together, chart=chart, add=add, flat_hours=flat_hours, scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
+def simulation(
+    scenarios: Annotated[str | None, typer.Option(help="Which to predict and run, comma-separated.")] = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Predict latency and changes of a job by the simulation, then run the same job, and give the error."""
+    known = tuple(_load("simulation").SCENARIOS)
+    _run("simulation", json, scenarios=_names(scenarios, known, "--scenarios"), scratch=scratch)
 
 
 def _sizes(text: str, option: str) -> list[int]:

@@ -42,7 +42,8 @@ def _find(name: str | None) -> Any:
     raise InvalidConfiguration(f"several jobs run: {known}. Say with --job which one is meant, by its name or process.")
 
 
-def _ask(name: str | None, request: str, **values: Any) -> Any:
+def ask_job(name: str | None, request: str, **values: Any) -> Any:
+    """Ask the job that is meant for something."""
     from ferryman._serve.endpoint import ask
 
     return ask(_find(name), request, **values)
@@ -92,7 +93,7 @@ def plan(
     """Say what a rescale, a move, or (with neither) a rebalance would do and how long it would take, and do nothing."""
     asked = {"instances": instances, "groups": _groups(groups), "keys": key, "to": to, "operator": operator, "by": by}
     try:
-        found = _ask(job, "plan", **asked)
+        found = ask_job(job, "plan", **asked)
     except NothingMoves as error:
         found = {"moves": [], "text": error.message}
     typer.echo(jsons.dumps(found, indent=2) if json else found["text"])
@@ -140,12 +141,12 @@ def rebalance(job: Name = None, by: By = "rows", strategy: Strategy = "live", wa
 
 def abort(job: Name = None) -> None:
     """Give up the change under way; what is committed stays."""
-    typer.echo(_ask(job, "abort")["text"])
+    typer.echo(ask_job(job, "abort")["text"])
 
 
 def history(job: Name = None, json: Json = False) -> None:
     """List the changes of a running job, oldest first."""
-    found = _ask(job, "history")
+    found = ask_job(job, "history")
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return
@@ -157,7 +158,7 @@ def history(job: Name = None, json: Json = False) -> None:
 
 def pins(job: Name = None, json: Json = False) -> None:
     """List the keys of a running job that are pinned to an instance."""
-    found = _ask(job, "pins")
+    found = ask_job(job, "pins")
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return
@@ -169,7 +170,7 @@ def pins(job: Name = None, json: Json = False) -> None:
 
 def hot_keys(job: Name = None, json: Json = False) -> None:
     """List the keys of a running job that have so many rows that they decide how full their instance is."""
-    found = _ask(job, "hot_keys")
+    found = ask_job(job, "hot_keys")
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return
@@ -182,7 +183,7 @@ def hot_keys(job: Name = None, json: Json = False) -> None:
 
 def sites(job: Name = None, json: Json = False) -> None:
     """List the instances of a running job: on which host and site each is, and what it bears."""
-    found = _ask(job, "sites")
+    found = ask_job(job, "sites")
     if json:
         typer.echo(jsons.dumps(found, indent=2))
         return
@@ -209,7 +210,7 @@ def _groups(text: str | None) -> list[int] | None:
 def _change(name: str | None, request: str, wait: float, **values: Any) -> None:
     try:
         with Console(stderr=True).status(f"{request} under way"):
-            found = _ask(name, request, wait=wait, timeout_s=wait + 60, **values)
+            found = ask_job(name, request, wait=wait, timeout_s=wait + 60, **values)
     except NothingMoves as error:
         # Whoever wants it so has it so.
         typer.echo(error.message)

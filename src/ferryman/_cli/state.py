@@ -71,7 +71,7 @@ def _print_summary(out: Console, found: Description) -> None:
         ("format", found.format),
         ("epochs kept", epochs),
         ("snapshots", ranges(found.snapshots)),
-        ("shown as of", f"epoch {found.epoch}{_when(found.time_ms)}"),
+        ("shown as of", f"epoch {found.epoch}{when(found.time_ms)}"),
         ("Spark micro-batch", found.batch if found.batch >= 0 else "none yet"),
         ("source offsets", "; ".join(_compact(offset) for offset in found.offsets) or "none"),
         ("key groups", found.groups),
@@ -123,7 +123,8 @@ def _columns(columns: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns) or "none"
 
 
-def _when(time_ms: int | None) -> str:
+def when(time_ms: int | None) -> str:
+    """Write a time for people, after a comma; nothing where there is none."""
     if time_ms is None:
         return ""
     return f", {datetime.fromtimestamp(time_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

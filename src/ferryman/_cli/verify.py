@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-from ferryman._cli.printed_tables import print_table, ranges, size
-from ferryman._cli.state import Json, Path, opened
+from ferryman._cli.printed_tables import print_table, ranges, shown, size
+from ferryman._cli.state import Json, Path, opened, when
 from ferryman._log.check.verify import Report
 from ferryman._log.check.verify import verify as verify_checkpoint
 
@@ -68,6 +68,8 @@ def _print(out: Console, report: Report) -> None:
     if report.orphans:
         harm = "they do no harm, and retention deletes them" if report.sound else "leave them where they are"
         line(f"{report.orphans:,} files that no readable manifest names; {harm}")
+    for note in report.mended:
+        line(f"mended{when(note.time_ms)}: {shown(note.file)} was damaged or missing, and was written anew")
     if report.sound:
         line("sound: every file is as it was written, and every epoch kept can be rebuilt")
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ferryman._migrate.keepers import Keepers
 from ferryman._model.delta import DeltaRef
 from ferryman._model.held_rows import HeldRows
 
@@ -25,9 +26,11 @@ class Control:
     time_ms: int = 0
     watermark_ms: int | None = None
     late_ms: int | None = None
+    due_ms: int | None = None
     broadcasts: Mapping[str, bytes] = field(default_factory=dict)
     first: bool = False
     held: frozenset[int] = frozenset()
     waiting: tuple[HeldRows, ...] = ()
     pinned: Mapping[int, int] = field(default_factory=dict)
     files: tuple[int, ...] = ()
+    keepers: Keepers | None = None

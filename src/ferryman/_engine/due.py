@@ -10,6 +10,9 @@ from ferryman._engine.gathered_receipts import Gathered
 from ferryman._engine.newest_epoch import Newest
 from ferryman._engine.operator_spec import OperatorSpec
 
+# Before all times: it may be due by now.
+_UNKNOWN = -(1 << 53)
+
 
 class Due:
     """Remember when something is due next in each operator's state.
@@ -29,13 +32,17 @@ class Due:
     def __init__(self, operators: Mapping[str, OperatorSpec], newest: Newest, layouts: Layouts[Any]) -> None:
         self._newest = newest
         self._layouts = layouts
-        timed = {name: spec.time for name, spec in operators.items() if spec.time.due is not None}
+        timed = {name: spec.time for name, spec in operators.items() if spec.time.due is not None or spec.time.panes}
         self._by_watermark = {name: time.by_watermark for name, time in timed.items()}
-        self._next: dict[str, int | None] = dict.fromkeys(timed, 0 if newest.manifest else None)
+        self._next: dict[str, int | None] = dict.fromkeys(timed, _UNKNOWN if newest.manifest else None)
 
     def committed(self, gathered: Gathered) -> None:
         """Learn what the tasks of a committed epoch say of it."""
         self._next = {name: gathered.next_due(name) for name in self._next}
+
+    def next_of(self, operator: str) -> int | None:
+        """Give a time before which nothing is due in an operator's state; None if nothing is."""
+        return self._next.get(operator)
 
     def by_watermark(self) -> bool:
         """Tell whether the watermark has come to something that is due, and the next epoch will go by it.

@@ -69,7 +69,7 @@ class _Epoch:
     combine
         The operators whose rows were aggregated before they were routed, and how.
     route, reading_ms
-        How its rows went to their instances, and by express, how long one task took to read them.
+        How its rows went to their instances, and by express, the longest that one task took to read rows.
     broadcasts
         What came for broadcast states.
     written
@@ -281,7 +281,8 @@ class EpochRunner(Generic[C]):
                 # What a sink sees must be what is redone after a power cut.
                 covered.read()
             epoch.passed("tasks")
-            epoch.written = self.fenced.write(frames, epoch.number, silent=epoch.silent)
+            beside = self._executor.side_by_side
+            epoch.written = self.fenced.write(frames, epoch.number, silent=epoch.silent, side_by_side=beside)
             epoch.passed("sinks")
 
         with self._executor.execution(epoch.layout, source, silent=epoch.silent, by_file=bool(files)) as execution:
@@ -302,7 +303,7 @@ class EpochRunner(Generic[C]):
     def _controls(self, epoch: _Epoch, files: tuple[int, ...]) -> dict[str, Control]:
         """Make what the tasks of each operator must know."""
         watermarks, routing = self.newest.watermarks, epoch.routing
-        latest = self.newest.manifest
+        latest, keepers = self.newest.manifest, self.coordinator.keepers(epoch.layout)
         return {
             name: Control(
                 epoch=epoch.number,
@@ -319,6 +320,7 @@ class EpochRunner(Generic[C]):
                 # that reads from all groups would take it for late.
                 watermark_ms=watermarks.used_ms if epoch.held else watermarks.next_ms,
                 late_ms=watermarks.used_ms,
+                due_ms=self.due.next_of(name),
                 broadcasts={
                     table.name: self._broadcasts[table.name].packed() for table in spec.tables if table.broadcast
                 },
@@ -327,6 +329,7 @@ class EpochRunner(Generic[C]):
                 waiting=self.newest.held.get(name, ()),
                 pinned=routing.pinned,
                 files=files if name in self._executor.by_file else (),
+                keepers=keepers if latest else None,
             )
             for name, spec in self._operators.items()
         }
@@ -374,13 +377,13 @@ class EpochRunner(Generic[C]):
 
     def _watermarks(self, seen: Mapping[str, int], epoch: _Epoch) -> Watermarks:
         """Give the watermarks after the epoch, from what its tasks saw."""
-        times = [spec.time for spec in self._operators.values()]
+        reported = [watermark for spec in self._operators.values() for watermark in spec.time.watermarks]
         return self.newest.watermarks.after(
-            sorted({name for spec in times for name, _, _ in spec.watermarks}),
+            sorted({watermark.name for watermark in reported}),
             seen,
             held=bool(epoch.held),
             now_ms=epoch.time_ms,
-            idle={name: spec.idle_ms for spec in times for name, _, _ in spec.watermarks if spec.idle_ms is not None},
+            idle={watermark.name: watermark.idle_ms for watermark in reported if watermark.idle_ms is not None},
             resumed=resumes(self.term, self.newest.manifest),
         )
 

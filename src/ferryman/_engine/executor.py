@@ -16,9 +16,19 @@ from ferryman._engine.control import Control
 from ferryman._engine.express_or_shuffle import Route
 from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.when_partials_pay import Partials
+from ferryman._migrate.keepers import Keepers
 from ferryman._model.manifest import Manifest
 from ferryman._model.receipt import PartialsReceipt, Receipt
 from ferryman._model.routing import RoutingTable
+
+# Makes calls that run tasks; one after the other, or at the same time.
+SideBySide = Callable[[Sequence[Callable[[], object]]], None]
+
+
+def one_after_the_other(calls: Sequence[Callable[[], object]]) -> None:
+    """Make calls on this thread."""
+    for call in calls:
+        call()
 
 
 class Layout(Protocol):
@@ -57,6 +67,9 @@ class Layouts(Protocol[L]):
     def ended(self, layout: L, latest: Manifest | None, *, committed: bool, receipts: Sequence[Receipt] = ()) -> None:
         """Learn how the epoch ended that was run with a layout, and which is the newest committed one."""
 
+    def keepers(self, layout: L) -> Keepers | None:
+        """Tell who may have main copies that tasks of the epoch that begins do not find; None if nobody."""
+
     def relay(self, instances: int) -> None:
         """Go on with another number of instances from the next epoch on, as a start does."""
 
@@ -90,7 +103,7 @@ class Execution(Protocol):
     route
         How the rows went to their instances; known when the tasks have run.
     reading_ms
-        By express, how long one task took to read the rows; known then too.
+        By express, the longest that one task took to read rows; known then too.
     """
 
     @property
@@ -159,6 +172,12 @@ class Executor(Protocol[L_contra]):
 
     def combinable(self, *, in_order: bool) -> Set[str]:
         """Name the operators whose rows may be aggregated before they are routed, if rows are to be put `in_order`."""
+
+    def side_by_side(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Make calls that run tasks, at the same time where that is faster.
+
+        None is under way any more when this ends. If some fail, what the first of them has raised is raised.
+        """
 
     def execution(
         self, layout: L_contra, source: Any, *, silent: bool, by_file: bool

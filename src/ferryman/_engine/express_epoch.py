@@ -133,7 +133,7 @@ def run_together(
 def as_read(spec: OperatorSpec, rows: pa.Table) -> tuple[pa.Table, Hashes]:
     """Give another operator's rows as an operator reads them, and the hashes of their keys."""
     rows = rows.select(spec.input.names).cast(spec.input)
-    return rows, spark_hash([rows.column(name) for name in spec.key.fields.names])
+    return rows, spark_hash([rows.column(name) for name in spec.routed.names])
 
 
 def owners_of(control: Control, hashes: Hashes) -> npt.NDArray[np.int64]:

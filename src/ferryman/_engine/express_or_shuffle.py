@@ -18,7 +18,7 @@ MOST_ROWS = 10_000
 MOST_BYTES = 16 << 20
 # What instances may lose by taking turns: about what a shuffle costs.
 MOST_LOST_MS = 30.0
-# How long an express epoch may take to read the source: one task reads what several could.
+# How long one task may take to read rows, of the source or of a step after an operator: several could.
 MOST_READING_MS = 250.0
 # For how many epochs express is not tried after it was a bad choice; twice as many each time it is one again.
 _LEAST_REST = 8
@@ -39,7 +39,7 @@ class Route:
         return "express" if self.express else "shuffle"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EpochCost:
     """What an epoch was like, and what is remembered of those before it.
 
@@ -53,6 +53,8 @@ class EpochCost:
         For how many epochs more express is not tried, and for how many it was not the last time.
     why
         Why not.
+    slow
+        Whether one task took long to read its rows.
     """
 
     epoch: int
@@ -61,6 +63,7 @@ class EpochCost:
     rest: int = 0
     rested: int = 0
     why: str = ""
+    slow: bool = False
 
     @classmethod
     def of(
@@ -73,22 +76,29 @@ class EpochCost:
         reading_ms: float,
     ) -> EpochCost:
         """Tell by the epoch before, the tasks' receipts, how the rows went, and how long one task took to read them."""
+        if not rows and before is not None:
+            # It tells nothing of those with rows, and one of these may be next.
+            return before
         busy: dict[str, list[float]] = {}
         for receipt in receipts:
             busy.setdefault(receipt.operator, []).append(receipt.busy_ms)
         lost_ms = sum(sum(times) - max(times) for times in busy.values())
+        # Not by the first epoch of a run, as everything is slow in that; nor by one alone, as any may have bad luck.
+        slow = route.express and before is not None and reading_ms > MOST_READING_MS
         why = ""
         if route.gave_up:
             why = f"epoch {epoch} was too much for it"
-        elif route.express and before is not None and reading_ms > MOST_READING_MS:
-            # Not by the first epoch of a run: everything is slow in that.
-            why = f"reading the source took one task {reading_ms:.0f} ms in epoch {epoch}"
+        elif slow and before is not None and before.slow:
+            why = f"reading rows took one task {reading_ms:.0f} ms in epoch {epoch}, and long before that too"
         if why:
             rest = min(max(_LEAST_REST, 2 * (before.rested if before else 0)), _MOST_REST)
-            return cls(epoch, rows, lost_ms, rest, rest, why)
+            return cls(epoch=epoch, rows=rows, lost_ms=lost_ms, rest=rest, rested=rest, why=why)
         if before is not None and before.rest > 1:
-            return cls(epoch, rows, lost_ms, before.rest - 1, before.rested, before.why)
-        return cls(epoch, rows, lost_ms, rested=0 if route.express or before is None else before.rested)
+            rest, rested, why = before.rest - 1, before.rested, before.why
+            return cls(epoch=epoch, rows=rows, lost_ms=lost_ms, rest=rest, rested=rested, why=why)
+        # While it is not known whether it was a bad choice again, nothing is forgotten.
+        rested = 0 if before is None or (route.express and not slow) else before.rested
+        return cls(epoch=epoch, rows=rows, lost_ms=lost_ms, rested=rested, slow=slow)
 
 
 def choose(before: EpochCost | None, unfit: str | None, *, in_turns: bool = True) -> Route:
@@ -105,14 +115,14 @@ def choose(before: EpochCost | None, unfit: str | None, *, in_turns: bool = True
 
     Examples
     --------
-    >>> choose(EpochCost(7, 100, 4.0), None)
+    >>> choose(EpochCost(epoch=7, rows=100, lost_ms=4.0), None)
     Route(express=True, why='epoch 7 had 100 rows', gave_up=False)
     >>> choose(None, "turned off").name
     'shuffle'
-    >>> choose(EpochCost(7, 50_000, 4.0), None).why
+    >>> choose(EpochCost(epoch=7, rows=50_000, lost_ms=4.0), None).why
     'epoch 7 had 50,000 rows, and express takes 10,000 at the most'
-    >>> choose(EpochCost(7, 100, 40.0), None).name, choose(EpochCost(7, 100, 40.0), None, in_turns=False).name
-    ('shuffle', 'express')
+    >>> [choose(EpochCost(epoch=7, rows=100, lost_ms=40.0), None, in_turns=turns).name for turns in (True, False)]
+    ['shuffle', 'express']
     """
     if unfit is not None:
         return Route(False, unfit)

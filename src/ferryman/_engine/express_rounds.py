@@ -68,7 +68,7 @@ class Rounds:
     def __init__(self, steps: Sequence[Step], wanted: Sequence[OutputOf]) -> None:
         self._steps = steps
         self._wanted = wanted
-        keys = {step.spec.name: step.spec.key.fields.names for step in steps}
+        keys = {step.spec.name: step.spec.routed.names for step in steps}
         self._may_stay = {
             name for name, reads in _reads(steps).items() if reads is not None and keys[name] == keys[reads.operator]
         }

@@ -17,6 +17,8 @@ _INTERRUPTED = re.compile(
     r"java\.nio\.channels\.ClosedByInterruptException"
 )
 _CANCELLED = re.compile(r"org\.apache\.spark\.SparkException: .*cancelled.*")
+# Jobs of a query that Spark has stopped, ended by us because they began just after that.
+_ENDED_BY_US = re.compile(r"cancelled part of cancelled job tags ferryman-")
 _AS_SPARK_SAYS = "py4j.protocol.Py4JJavaError: An error occurred while calling"
 _MOST_LETTERS = 1000
 
@@ -48,6 +50,9 @@ def as_spark(error: BaseException, job: str) -> EpochFailed:
     --------
     >>> print(as_spark(ValueError("no such key"), "fleet"))
     job 'fleet': ValueError: no such key
+    >>> print(as_spark(ValueError("Job 7 cancelled part of cancelled job tags ferryman-1"), "fleet"))
+    job 'fleet': ValueError: Job 7 cancelled part of cancelled job tags ferryman-1
+    py4j.protocol.Py4JJavaError: An error occurred while calling it: java.lang.InterruptedException
     """
     whole = str(error)
     said = f"job {job!r}: {type(error).__name__}: {whole}"
@@ -55,6 +60,8 @@ def as_spark(error: BaseException, job: str) -> EpochFailed:
         said = f"{said[:_MOST_LETTERS]} ... (the job itself has the whole error)"
     if found := _INTERRUPTED.search(whole):
         said = f"{said}\n{_AS_SPARK_SAYS} it: {found[0]}"
+    elif _ENDED_BY_US.search(whole):
+        said = f"{said}\n{_AS_SPARK_SAYS} it: java.lang.InterruptedException"
     elif found := _CANCELLED.search(whole):
         said = f"{said}\n{found[0][:_MOST_LETTERS]}"
     return EpochFailed(said)

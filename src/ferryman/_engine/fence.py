@@ -11,15 +11,15 @@ one; the look keeps the time short in which it can come. Calls `Outputs` and `Ch
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ferryman._engine.executor import Frame
+from ferryman._engine.executor import Frame, SideBySide
 from ferryman._engine.outputs import Outputs
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.term import Term, check_term
 from ferryman._model.card import JobCard
-from ferryman._model.errors import CheckpointInUse, FerrymanError, Superseded
+from ferryman._model.errors import CheckpointInUse, FerrymanError, MissingDelta, Superseded
 from ferryman._model.manifest import Manifest
 from ferryman._os.faults import reach
 
@@ -72,11 +72,17 @@ class Fenced:
         self.look("intent")
         self._checkpoint.intend(epoch, time_ms, term=self._term.number, **about)
 
-    def write(self, frames: Sequence[Frame], epoch: int, *, silent: bool) -> dict[str, Any]:
-        """Have the sinks write an epoch."""
+    def write(self, frames: Sequence[Frame], epoch: int, *, silent: bool, side_by_side: SideBySide) -> dict[str, Any]:
+        """Have the sinks write an epoch; as its tasks may take long, look again before users' code is called."""
+
+        def then_look(calls: Sequence[Callable[[], object]]) -> None:
+            side_by_side(calls)
+            if calls:
+                self.look("sink")
+
         reach("before-sink")
         self.look("sink")
-        written = self._outputs.write(frames, epoch, silent=silent)
+        written = self._outputs.write(frames, epoch, silent=silent, side_by_side=then_look)
         reach("after-sink")
         return written
 
@@ -107,17 +113,31 @@ class Fenced:
         self._outputs.tell(manifest)
 
     def _withdraw(self, manifest: Manifest) -> None:
-        """Take a manifest back that came when its epoch was forgotten: its deltas are gone, and nobody can read it.
+        """Take a manifest back that came when its epoch was forgotten, or the job was taken back to before it.
 
-        Who falls asleep between its look and its commit may wake up when retention has deleted what another run had
-        committed of that epoch. So the name is free, and the manifest in its place would be taken for a damaged epoch.
-        Only its own: where a backup was restored since, the name may be that of the epoch done again.
+        Who falls asleep between its look and its commit may wake up when retention, or a rewind, has deleted the epoch
+        and its deltas. So the name is free, and the manifest in its place would be taken for a damaged epoch, or for
+        the next of an epoch that it knows nothing of. Only its own: where a backup was restored since, the name may be
+        that of the epoch done again.
         """
         files = [ref.file for refs in manifest.tables.values() for ref in refs]
         with contextlib.suppress(FerrymanError, OSError):
             own = self._checkpoint.manifest(manifest.epoch).term == self._term.number
-            if own and not all(self._checkpoint.directory.exists(file) for file in files):
+            kept = self._checkpoint.epochs()
+            # Retention leaves no gap. An epoch without data has no deltas by which one could tell.
+            alone = manifest.epoch < max(kept, default=0) and manifest.epoch + 1 not in kept
+            whole = not alone and all(map(self._checkpoint.directory.exists, files))
+            if own and not (whole and self._follows(manifest)):
                 self._checkpoint.directory.delete([f"manifests/{manifest.epoch:012d}.json"])
+
+    def _follows(self, manifest: Manifest) -> bool:
+        """Tell whether the epoch before is there, and not of a newer run; or retention has deleted that since."""
+        if manifest.epoch == 1 or max(self._checkpoint.snapshots(), default=0) >= manifest.epoch:
+            return True
+        try:
+            return self._checkpoint.manifest(manifest.epoch - 1).term <= manifest.term
+        except MissingDelta:
+            return False
 
     def close(self) -> None:
         """Write down that the sinks know all, if they do: then the next start may leave some of them out."""

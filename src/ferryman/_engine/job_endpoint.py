@@ -14,6 +14,9 @@ from ferryman._migrate.hot_keys import HotKey
 from ferryman._migrate.load_report import InstanceLoad
 from ferryman._migrate.reconfiguration import Preview, Reconfiguration
 from ferryman._model.routing import Pin
+from ferryman._scale.decision import Decision
+from ferryman._scale.named_policies import options_of
+from ferryman._scale.options import Autoscale
 
 if TYPE_CHECKING:
     from ferryman._serve.endpoint import Endpoint
@@ -84,6 +87,15 @@ class RunningJob(Protocol):
     def sites(self) -> list[InstanceLoad]:
         """List the instances by where they are."""
 
+    def autoscale(self, options: Autoscale | None) -> None:
+        """Have the job choose its number of instances by itself, or not any more."""
+
+    def scaling(self) -> str:
+        """Tell what the autoscaler has decided last, and what holds the job back."""
+
+    def decisions(self) -> list[Decision]:
+        """List what the autoscaler has decided."""
+
 
 class JobEndpoint:
     """Have a job listen, and say where; a job that cannot is none the worse.
@@ -115,6 +127,8 @@ class JobEndpoint:
             self.pins,
             self.hot_keys,
             self.sites,
+            self.autoscale,
+            self.decisions,
         )
         try:
             self._endpoint = Endpoint({request.__name__: request for request in requests})
@@ -209,6 +223,18 @@ class JobEndpoint:
     def sites(self, request: Request) -> list[dict[str, Any]]:
         """List the instances by where they are."""
         return [asdict(instance) for instance in self._job.sites()]
+
+    def autoscale(self, request: Request) -> dict[str, Any]:
+        """Have the job choose its number of instances by itself, or not any more; with neither, tell how it does."""
+        if request.get("off"):
+            self._job.autoscale(None)
+        elif chosen := request.get("options"):
+            self._job.autoscale(options_of(chosen))
+        return {"text": self._job.scaling()}
+
+    def decisions(self, request: Request) -> list[dict[str, Any]]:
+        """List what the autoscaler has decided."""
+        return [decision.json() | {"text": str(decision)} for decision in self._job.decisions()]
 
 
 def _typed(request: Request) -> TypedKeys | None:

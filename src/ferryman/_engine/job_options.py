@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ferryman._migrate.options import ChangeOptions
+from ferryman._scale.options import Autoscale
+from ferryman._scale.pool_options import Pool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +39,15 @@ class JobOptions(EpochOptions, SnapshotOptions, ChangeOptions):
     ----------
     idle_s
         After how many seconds without data an epoch comes by itself; None for never.
+    autoscale
+        How the job chooses its number of instances by itself; None for not at all.
+    pool
+        Which executors it asks Spark for; None for none.
     """
 
     groups: int | None
     idle_s: float | None
     store: str | None
     single_driver: bool
+    autoscale: Autoscale | None
+    pool: Pool | None

@@ -1,7 +1,8 @@
 """Which rows of an epoch are late, and what of event time a task goes by and reports.
 
-A row is late if its time is not after where the watermark was in the epoch before: one exactly there is late too. Where
-the watermark comes to after an epoch is `_model.watermarks`.
+A row is late if its time is not after where the watermark was in the epoch before: one exactly there is late too. For
+an operator that goes by windows, it is late if the last window that it falls into had ended by then. Where the
+watermark comes to after an epoch is `_model.watermarks`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from ferryman._engine.control import Control
 from ferryman._engine.operator_spec import OperatorSpec
+from ferryman._engine.windows_due import without_over
 
 
 def in_time(times: pa.ChunkedArray, late_ms: int) -> pa.ChunkedArray:
@@ -38,17 +40,24 @@ def without_late(spec: OperatorSpec, control: Control, rows: pa.Table) -> tuple[
     """Part the rows into those to work on and those that are not waited for any more."""
     if spec.time.late is None or control.late_ms is None or not rows.num_rows:
         return rows, rows.slice(0, 0)
-    timely = in_time(rows.column(spec.time.late), control.late_ms)
+    if spec.time.panes is not None:
+        timely = without_over(spec, control.late_ms, rows)
+    else:
+        timely = in_time(rows.column(spec.time.late), control.late_ms)
     return rows.filter(timely), rows.filter(pc.invert(timely))
 
 
 def watermarks_seen(spec: OperatorSpec, rows: pa.Table) -> dict[str, int]:
-    """Find how far event time has come in these rows, for each watermark that is to be reported."""
-    found = {}
-    for name, column, delay_ms in spec.time.watermarks:
+    """Find how far event time has come in these rows, for each watermark that is to be reported.
+
+    One that was declared before its stream was parted is reported once for each part.
+    """
+    found: dict[str, int] = {}
+    for name, column, delay_ms, _ in spec.time.watermarks:
         latest = pc.max(rows.column(column)).cast(pa.timestamp("us", "UTC")).value if rows.num_rows else None
         if latest is not None:
-            found[name] = latest // 1000 - delay_ms
+            time_ms = latest // 1000 - delay_ms
+            found[name] = max(time_ms, found.get(name, time_ms))
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ferryman._model.errors import UnknownOption
 from ferryman._routing.sites import site_faults
+from ferryman._scale.options import Autoscale
 from ferryman._serve.certificates import missing
 from ferryman._state import store as stores
 
@@ -50,9 +51,11 @@ def place_faults(home: object, store: object, tls: Any) -> list[str]:
     return faults
 
 
-def other_faults(hot_keys: object, sites: Any, clock: object, **switches: object) -> list[str]:
+def other_faults(hot_keys: object, sites: Any, clock: object, autoscale: object, **switches: object) -> list[str]:
     """List what is wrong with the other options."""
     faults = []
+    if autoscale is not None and not isinstance(autoscale, Autoscale):
+        faults.append(f"autoscale={autoscale!r}: give ferryman.Autoscale(...), or leave it out")
     if hot_keys not in ("report", "isolate"):
         faults.append(f"hot_keys={hot_keys!r}: give 'report' or 'isolate'")
     faults += site_faults(sites)

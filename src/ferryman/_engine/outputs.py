@@ -1,7 +1,10 @@
 """The outputs of a job: have every sink write an epoch, and know that it is committed, whatever happens in between.
 
 A sink is known in the manifests by a name of its own. What it wrote stands there until the next epoch, so that the
-next run can tell it again. Calls `Sink` and `Checkpoint`.
+next run can tell it again.
+
+The tasks of all outputs run first, side by side. Then the sinks that are a user's code are called, one after the other,
+on the epoch's own thread and in the order of outputs: they need not be made for threads. Calls `Sink` and `Checkpoint`.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ferryman._engine.executor import Frame
-from ferryman._engine.sink import Sink, SinkStart, skips_silence, takes_tables
+from ferryman._engine.executor import Frame, SideBySide, one_after_the_other
+from ferryman._engine.sink import Sink, SinkStart, skips_silence, takes_tables, writes_beside
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.term import Term
 from ferryman._model.errors import InvalidConfiguration, MissingDelta, SinkMissing
@@ -71,28 +74,23 @@ class Outputs:
             return None
         return written or None
 
-    def write(self, frames: Sequence[Frame], epoch: int, *, silent: bool) -> dict[str, Any]:
+    def write(
+        self,
+        frames: Sequence[Frame],
+        epoch: int,
+        *,
+        silent: bool,
+        side_by_side: SideBySide = one_after_the_other,
+    ) -> dict[str, Any]:
         """Have the sinks write an epoch; give what its manifest keeps of that."""
         before = self._latest.sinks if self._latest else {}
+        turns = [_Turn(sink, frame, epoch, silent) for sink, frame in zip(self._sinks, frames, strict=True)]
+        side_by_side([turn.run_tasks for turn in turns if turn.has_tasks])
         # A function that is left out for a while goes on counting where it was.
         absent = {name: known for name, known in before.items() if not known.get("told") and name not in self._gone}
         return absent | {
-            label: self._write(label, sink, frame, epoch, silent=silent)
-            for label, sink, frame in zip(self._labels, self._sinks, frames, strict=True)
+            label: turn.record(before.get(label, {})) for label, turn in zip(self._labels, turns, strict=True)
         }
-
-    def _write(self, label: str, sink: Sink, frame: Frame, epoch: int, *, silent: bool) -> dict[str, Any]:
-        may_skip = silent and skips_silence(sink)
-        if not sink.whole or may_skip:
-            # This sink may look twice, or only at some rows, or not at all: compute them once, in our own layout.
-            frame.compute()
-        if may_skip and frame.is_empty():
-            return dict(self._latest.sinks.get(label, {})) if self._latest else {}
-        if frame.table is not None and takes_tables(sink):
-            written = sink.write_table(frame.table, epoch)
-        else:
-            written = sink.write(frame.rows, epoch)
-        return {"told": bool(sink.told), "path": written.get("path") or "", "written": written}
 
     def tell(self, manifest: Manifest) -> None:
         """Tell the sinks that an epoch is committed."""
@@ -108,16 +106,63 @@ class Outputs:
         return self._latest if self._latest is not None and self._told == self._latest.epoch else None
 
 
+class _Turn:
+    """What one sink does in an epoch: first what runs tasks and may be done beside others, then the rest in turn."""
+
+    def __init__(self, sink: Sink, frame: Frame, epoch: int, silent: bool) -> None:
+        self._sink, self._frame, self._epoch = sink, frame, epoch
+        self._has_written = False
+        self._written: Any = None
+        self._may_skip = silent and skips_silence(sink)
+        # This sink may look twice, or only at some rows, or not at all: compute them once, in our own layout.
+        self._computes = not sink.whole or self._may_skip
+
+    @property
+    def has_tasks(self) -> bool:
+        return self._frame.table is None and (self._computes or writes_beside(self._sink))
+
+    def run_tasks(self) -> None:
+        if self._computes:
+            self._frame.compute()
+        else:
+            self._write()
+
+    def _write(self) -> None:
+        sink, frame = self._sink, self._frame
+        if frame.table is not None and takes_tables(sink):
+            self._written = sink.write_table(frame.table, self._epoch)
+        else:
+            self._written = sink.write(frame.rows, self._epoch)
+        self._has_written = True
+
+    def record(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Have the sink write, unless it has; give what the manifest keeps of that. Is it left out, `before` stays."""
+        sink = self._sink
+        if self._may_skip and self._frame.is_empty():
+            return dict(before)
+        if not self._has_written:
+            self._write()
+        written = self._written
+        if not isinstance(written, dict):
+            raise InvalidConfiguration(
+                f"the sink {sink.label!r} returned {written!r} from `write`, and it has to be a dict: what `commit` "
+                "will need, as JSON has it, and {} if that is nothing. The epoch was not committed; no row is lost."
+            )
+        return {"told": bool(sink.told), "path": written.get("path") or "", "written": written}
+
+
 def claim(
     sinks: Sequence[Sink], checkpoint: Checkpoint, job_id: str, latest: Manifest | None, dropped: Collection[str]
 ) -> int:
     """Have the sinks learn whose rows come; give the greatest term that any of them knows."""
     above = max(sink.claim(job_id) for sink in sinks)
-    places = Counter(sink.label for sink in sinks if sink.told)
+    # A topic's sink has rows of an output by the note of their epoch, so it is one output's too.
+    places = Counter(sink.label for sink in sinks if sink.told or sink.label.startswith("kafka:"))
     for sink in sinks:
         if places[sink.label] > 1:
             raise InvalidConfiguration(
-                f"two outputs go to one place ({getattr(sink, 'where', sink.label)}). Give each a directory of its own."
+                f"two outputs go to one place ({getattr(sink, 'where', sink.label)}). Give each a directory or a table "
+                "of its own; two that go to one topic a name of their own: sinks.kafka(..., name=...)."
             )
     _refuse_namesakes(sinks, latest)
     check_known(sinks, checkpoint, latest, dropped)

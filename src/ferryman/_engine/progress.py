@@ -21,6 +21,8 @@ class EpochProgress:
     its manifest was written. Both in milliseconds since 1970. `route` tells how the rows went to their instances, by
     "express" or by a "shuffle", and `why` that way was chosen. `phases_ms` tells how long each phase of the epoch took
     on the driver, in their order; `times` is what `Job.latency` is told from.
+    `damaged` names the files of the checkpoint that tasks found damaged or missing, and did without; they are written
+    anew beside the epochs that follow.
     """
 
     epoch: int
@@ -41,6 +43,7 @@ class EpochProgress:
     why: str = ""
     phases_ms: Mapping[str, float] = field(default_factory=dict)
     times: Sample | None = None
+    damaged: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -76,6 +79,7 @@ class EpochProgress:
             why="" if route is None else route.why,
             phases_ms=phases_ms,
             times=merged([(receipt.rows, receipt.times) for receipt in receipts if receipt.times]),
+            damaged=tuple(sorted({file for receipt in receipts for file in receipt.damaged})),
         )
 
 
@@ -87,6 +91,10 @@ def _of_operator(name: str, manifest: Manifest, receipts: Sequence[Receipt]) -> 
         "keys": record.keys,
         "output": record.output,
         "late": record.late,
+        "heaviest": record.heaviest,
         "rebuilt": sum(receipt.rebuilt for receipt in mine),
+        "rebuilt_bytes": sum(receipt.rebuilt_bytes for receipt in mine),
         "hosts": [receipt.host for receipt in mine],
+        "instance_rows": [receipt.rows for receipt in mine],
+        "busy_ms": [receipt.busy_ms for receipt in mine],
     }

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ferryman._engine.outputs import check_known, claim
 from ferryman._engine.sink import Sink
 from ferryman._log.files.checkpoint import Checkpoint, keep_all, sweep_all
+from ferryman._log.files.rewind_note import refuse_unfinished_rewind
 from ferryman._log.files.term import Redo, Term, settle_term, take_term, term_before
 from ferryman._log.spark_log.agreement import check_agreement, pending_batch
 from ferryman._log.spark_log.mend import mend_spark_log
@@ -277,6 +278,7 @@ def _agreed(checkpoint: Checkpoint, *, mended: bool) -> Manifest | None:
     commit an epoch between two looks.
     """
     while True:
+        refuse_unfinished_rewind(checkpoint)
         latest = checkpoint.latest()
         try:
             if mended:

@@ -48,6 +48,10 @@ class Sink(Protocol):
     whole
         Whether `write` runs exactly one action over all rows, so that the engine need not keep them; a sink that may
         look at the rows twice, or only at some, gets rows that are already computed.
+    beside
+        Whether `write`, if it is `whole`, may be called on a thread of its own while others write. Only what the sink's
+        own class says counts, as who derives from it may do anything in what it calls. May be left out: then it is
+        called on the epoch's own thread, after those, in the order of outputs.
     skips_silence
         Whether `write` is left out in a silent epoch that has no rows. What the sink wrote last stands in its manifest
         too. A sink that does not say is left out unless it is `whole`.
@@ -86,8 +90,13 @@ class TableSink(Sink, Protocol):
 
 def takes_tables(sink: Sink) -> TypeGuard[TableSink]:
     """Tell whether a sink takes tables; one that only inherits how, and writes in another way, does not."""
-    writes = next((kind for kind in type(sink).__mro__ if "write" in vars(kind)), object)
-    return "write_table" in vars(writes)
+    writer = next((kind for kind in type(sink).__mro__ if "write" in vars(kind)), object)
+    return "write_table" in vars(writer)
+
+
+def writes_beside(sink: Sink) -> bool:
+    """Tell whether a sink writes beside others; one that only inherits that, or was given another way, does not."""
+    return sink.whole and bool(vars(type(sink)).get("beside", False)) and "write" not in vars(sink)
 
 
 def skips_silence(sink: Sink) -> bool:

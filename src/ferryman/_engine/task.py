@@ -14,16 +14,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ferryman._engine.control import Control
 from ferryman._engine.held_rows import hold, resume
 from ferryman._engine.home import alone, home, host, move_out, settle, writable
+from ferryman._engine.kept_mains import take_kept
 from ferryman._engine.latency import sampled
 from ferryman._engine.lateness import earliest, from_the_beginning, watermarks_seen, without_late
 from ferryman._engine.null_keys import key_columns
 from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.routing_columns import FILE, SEQUENCE, TOKEN, width
 from ferryman._engine.row_order import ordered
+from ferryman._engine.windows_due import looks, next_window, rows_of, with_panes
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import directory
 from ferryman._log.fold.advance import advance
@@ -73,6 +76,11 @@ def _store(spec: TableSpec, place: Path, groups: int) -> stores.Store:
     return _stores[place][spec.name]
 
 
+def loaded(instance: int, data: bytes) -> list[bytes]:
+    """Do nothing: that a worker can be asked to is what makes it warm."""
+    return []
+
+
 def run(spec: OperatorSpec, control: Control, instance: int, batches: list[pa.RecordBatch]) -> tuple[pa.Table, Receipt]:
     """Run an instance on what a shuffle brought: its own rows and the anchor's, in any order."""
     return run_in_order(spec, control, instance, _in_order(spec, control, instance, batches))
@@ -107,14 +115,14 @@ class _Task:
         self._checkpoint = Checkpoint(directory(control.checkpoint, fsync=control.fsync))
         self._held: HeldRows | None = None
         self._opened: dict[str, stores.Store] = {}
-        self._rebuilt = 0
+        self._rebuilt = self._rebuilt_bytes = 0
 
     def take(self, rows: pa.Table) -> None:
         """Take the rows on, but for those that are late."""
         self._width = width(rows)
         self._seen = watermarks_seen(self._spec, rows)
         # The first operator after the source knows them; others see them again.
-        self._times = sampled(rows.column(self._spec.time.watermarks[0][1])) if self._spec.time.watermarks else ()
+        self._times = _sampled(self._spec, rows)
         self._rows, self._late = without_late(self._spec, self._control, rows)
 
     def hold(self) -> None:
@@ -133,14 +141,24 @@ class _Task:
         with writable(place), alone(place, spec.name, self._instance):
             self._advance(place)
             keys, self._due = _with_due(spec, control, keys, self._opened, self._share)
+            if spec.time.panes is not None:
+                keys = with_panes(spec, control, keys, rows, self._opened[spec.name], self._share)
             self._index, first = distinct(keys)
             self._touched = keys.take(first)
             self._found = self._opened[spec.name].lookup(self._touched)
 
     def _advance(self, place: Path) -> None:
+        before = self._checkpoint.read_bytes
+        self._advance_all(place)
+        if self._rebuilt:
+            self._rebuilt_bytes = self._checkpoint.read_bytes - before
+
+    def _advance_all(self, place: Path) -> None:
         spec, control, share = self._spec, self._control, self._share
+        self._opened = {table.name: _store(table, place, self._groups) for table in spec.kept}
+        take_kept(self._opened, {table.name: table for table in spec.kept}, share.unshared, control, self._instance)
         for table in spec.kept:
-            store = self._opened[table.name] = _store(table, place, self._groups)
+            store = self._opened[table.name]
             self._rebuilt += _advance(store, self._checkpoint, table, share.unshared, control, {self._instance})
         if len(share.shared):
             # Others on this host may need these groups as well, and one of us may have to rebuild them.
@@ -176,6 +194,7 @@ class _Task:
             groups=mine,
             parts={table.name: parts_of(opened[table.name], mine) for table in spec.kept if table.per_group},
             broadcasts=unpack_broadcasts(control.broadcasts),
+            hashes=touched.hash,
         )
 
     def refuse_if_overtaken(self) -> None:
@@ -213,7 +232,7 @@ class _Task:
     def output(self) -> pa.Table:
         """Give what came out, with the rows of side outputs."""
         spec = self._spec
-        aside = {LATE: self._late.drop_columns([HASH])} if LATE in spec.sides else {}
+        aside = {LATE: self._late.select(spec.sides[LATE].names)} if LATE in spec.sides else {}
         return with_sides(self._made.output, {**self._made.sides, **aside}, sided_schema(spec.output, spec.sides))
 
     def receipt(self) -> Receipt:
@@ -227,25 +246,41 @@ class _Task:
             rows=rows.num_rows,
             keys=len(self._touched),
             output=made.output.num_rows,
-            late=self._late.num_rows,
+            late=rows_of(spec, self._late),
             busy_ms=(time.perf_counter() - self._began) * 1000,
             deltas=self._refs,
             watermarks=self._seen,
-            next_due=_next_due(spec, self._opened, self._share.mine, made, _until(spec, control)),
+            next_due=self._next_due(),
             load=_load(rows, self._groups),
             heavy=tuple(heavy(self._touched, self._index[: rows.num_rows], control.pinned)),
             held=self._held,
             rebuilt=self._rebuilt,
+            rebuilt_bytes=self._rebuilt_bytes,
             grown=self._grown(),
             width=self._width,
             times=self._times,
+            damaged=self._checkpoint.damage.files,
         )
+
+    def _next_due(self) -> int | None:
+        spec, control = self._spec, self._control
+        if spec.time.panes is not None:
+            looked = looks(spec, control, self._rows)
+            return next_window(spec, control, looked=looked, made_us=self._made.next_due)
+        return _next_due(spec, self._opened, self._share.mine, self._made, _until(spec, control))
 
     def _grown(self) -> dict[int, int]:
         kept = [table.name for table in self._spec.kept if table.name in self._deltas and not table.per_group]
         present, positions = self._found.present, self._made.positions
         before = present if positions is None else present[positions]
         return grown({name: self._deltas[name] for name in kept}, self._spec.name, before, self._groups)
+
+
+def _sampled(spec: OperatorSpec, rows: pa.Table) -> tuple[int, ...]:
+    """Look at the times of some rows; where the rows are of several streams, at those that each has of its own."""
+    columns = dict.fromkeys(watermark.column for watermark in spec.time.watermarks)
+    times = [rows.column(column) for column in columns]
+    return tuple(time for own in times for time in sampled(own.drop_null() if len(times) > 1 else own))
 
 
 def _load(rows: pa.Table, total: int) -> dict[int, int]:
@@ -334,7 +369,7 @@ def _in_order(spec: OperatorSpec, control: Control, instance: int, batches: list
     if not batches:
         return pa.schema([*spec.input, (HASH, pa.int64())]).empty_table()
     rows = in_zone(pa.Table.from_batches(batches))
-    if instance >= len(control.tokens) or (rows.num_rows and rows.column(TOKEN)[0].as_py() != control.tokens[instance]):
+    if instance >= len(control.tokens) or pc.any(pc.not_equal(rows.column(TOKEN), control.tokens[instance])).as_py():
         raise PinningLost(
             f"operator {spec.name!r}: partition {instance} got rows that are not of instance {instance}, so Spark ran "
             "the epoch with another layout than one partition per instance. Keep unions, coalesce and repartition "

@@ -6,6 +6,7 @@ to a plan goes into its journal, and nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -21,19 +22,22 @@ from ferryman._migrate.epoch_pacing import epoch_wanted_s
 from ferryman._migrate.epoch_times import EpochTimes
 from ferryman._migrate.hot_keys import HotKey, hot_keys, wish
 from ferryman._migrate.journal import Journal
+from ferryman._migrate.keepers import Keepers
 from ferryman._migrate.lanes import Choice
 from ferryman._migrate.layout import L, Launch, ReadyLayouts
 from ferryman._migrate.load_history import LoadHistory, busy_s
 from ferryman._migrate.load_report import LoadReport
+from ferryman._migrate.lost_hosts import Lent, lost_instances, recovery
 from ferryman._migrate.options import ChangeOptions
 from ferryman._migrate.plan import Plan
 from ferryman._migrate.plan_events import EpochBegan, EpochEnded, GivenUp, Instruction
 from ferryman._migrate.plan_worker import PlanWorker, give_up
 from ferryman._migrate.planning import rescaled
 from ferryman._migrate.reconfiguration import Preview, Reconfiguration
+from ferryman._migrate.rehosting import rehosted
 from ferryman._migrate.standbys import Standbys
 from ferryman._migrate.state_hosts import PATIENCE_S, StateHosts
-from ferryman._migrate.strategies import STRATEGIES, strategy
+from ferryman._migrate.strategies import RESTORE, STRATEGIES, strategy
 from ferryman._model.errors import InvalidPlan, PlanUnderWay
 from ferryman._model.manifest import Manifest
 from ferryman._model.receipt import Receipt
@@ -100,8 +104,11 @@ class Coordinator(Generic[L]):
         # The groups whose rows waited in the epoch under way, or in the last one.
         self._held: frozenset[int] = frozenset()
         self._closed = ""
+        # The hosts that instances of layouts to come may be on; None for all.
+        self._open: frozenset[str] | None = None
         self._worker: threading.Thread | None = None
         self._hot_keys: threading.Thread | None = None
+        self._lent = Lent()
         self._times = EpochTimes()
         self._copier = Copier(self.state_hosts, self.load_history, self._times)
         self.standbys = Standbys(
@@ -121,6 +128,10 @@ class Coordinator(Generic[L]):
             The groups whose rows waited in it when it was begun before, by a driver that died; None if it was not. Its
             sinks may have seen it: if it was, it has the layout that the run began with, and no plan hears of it.
         """
+        # Where its instances are has to be known before it is chosen who waits.
+        self.layout.settle(self.load_history.hosts)
+        if redone is None:
+            self._recover()
         with self._changed:
             self._changed.wait_for(lambda: not (journal := self._under_way) or not journal.machine.stopped)
             self._times.begin(time.monotonic())
@@ -171,6 +182,15 @@ class Coordinator(Generic[L]):
         if self._isolate and committed and not self._busy:
             self._look_for_hot_keys()
 
+    def keepers(self, layout: L) -> Keepers | None:
+        """Tell who may have main copies that tasks of the epoch that begins do not find; None if nobody."""
+        hosts, at = self.state_hosts, layout.hosts() if layout.pinned else {}
+        return (
+            Keepers.of(hosts.launch, self.load_history.hosts, at, self.standbys.count, hosts.locations, layout.leaving)
+            if at
+            else None
+        )
+
     def relay(self, instances: int) -> None:
         """Go on with another number of instances from the next epoch on, as a start does: nothing is in place yet.
 
@@ -185,6 +205,11 @@ class Coordinator(Generic[L]):
         """Tell whether groups are to wait in the next epoch."""
         journal = self._under_way
         return journal is not None and bool(journal.machine.assignment().held)
+
+    @property
+    def changing(self) -> bool:
+        """Tell whether a plan is under way."""
+        return self._under_way is not None
 
     @property
     def epoch_wanted_s(self) -> float | None:
@@ -255,8 +280,37 @@ class Coordinator(Generic[L]):
                     shown = Reconfiguration(
                         kind=kind, preview=preview, strategy=how, _changed=self._changed, _abort=self.abort
                     )
-                    return self._begin_plan(shown, Plan.of(before, after, chosen), choose)
+                    plan = Plan.of(before, after, chosen)
+                    if before.instances != after.instances:
+                        plan = replace(plan, open=self._open)
+                    return self._begin_plan(shown, plan, choose)
             # The plan before this one ended meanwhile, and changed who owns what: choose again.
+
+    def keep_to(self, open: frozenset[str]) -> Reconfiguration | None:
+        """Have instances on some hosts alone, from now on: by a plan, if any of them has to move; else there is none.
+
+        What is on another host is handed over while the stream flows.
+        """
+        with self._changed:
+            if self._busy:
+                raise PlanUnderWay("instances are kept to hosts only while the job runs and no plan is under way.")
+            self._open, layout = open, self.layout
+        # Without the lock: it asks the JVM.
+        if not layout.pinned or layout.keep_to(open):
+            return None
+        plan = rehosted(layout.routing, layout.hosts(), layout.hosts_on(open), open, strategy("live"))
+        if not plan.moves:
+            return None
+        weight = self.report.bytes()
+        size = int(sum(weight[move.group] for move in plan.moves))
+        preview = replace(self._preview(plan.before, plan.after, "bytes"), moves=plan.moves, bytes=size, between=size)
+        with self._changed:
+            if self._busy or plan.before != self.table:
+                raise PlanUnderWay("another plan came first.")
+            shown = Reconfiguration(
+                kind="rehost", preview=preview, strategy="live", _changed=self._changed, _abort=self.abort
+            )
+            return self._begin_plan(shown, plan, lambda table, _: table)
 
     def abort(self, reason: str) -> None:
         """Give up the plan under way, if one is."""
@@ -352,6 +406,47 @@ class Coordinator(Generic[L]):
             self.request(kind, choose, "live")
         except (InvalidPlan, PlanUnderWay) as error:
             log.debug("hot keys stay where they are: %s", error)
+
+    # -- lost hosts --------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """See to what a lost host had, if no other plan is under way; and give back what was lent for it."""
+        were, are = self.load_history.hosts, self.layout.hosts()
+        if (
+            not self.layout.pinned
+            or self._busy
+            or not were
+            or len(are) < len(were)
+            or self.table.instances != len(were)
+        ):
+            return
+        hosts = set(are.values())
+        if lost := lost_instances(were, are):
+            # With standbys there is nothing to restore. And before there are state hosts, tasks are as fast.
+            if self.standbys.count or not hosts <= self.state_hosts.locations.keys():
+                return
+            before = self.table
+            at, leaving = self.state_hosts.locations, self.layout.leaving
+            kept = {instance: at[were[instance]] for instance in lost if were[instance] in leaving & at.keys()}
+            plan = recovery(before, lost, self.report.bytes().tolist(), kept)
+            if plan is None:
+                return
+            preview = self._preview(before, plan.after, "bytes")
+            with self._changed:
+                if not self._busy and before == self.table:
+                    shown = Reconfiguration(
+                        kind="recovery",
+                        preview=preview,
+                        strategy=RESTORE.name,
+                        _changed=self._changed,
+                        _abort=self.abort,
+                    )
+                    self._begin_plan(shown, plan, lambda table, _: table)
+                    self._lent = self._lent.after(plan, len(set(were)))
+        elif self._lent.groups and len(hosts) >= self._lent.hosts:
+            lent, self._lent = self._lent, Lent()
+            with contextlib.suppress(InvalidPlan, PlanUnderWay):
+                self.request("return", lambda table, _: lent.given_back(table), "live")
 
     # -- one plan ----------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ log = logging.getLogger("ferryman")
 
 # How long to wait for an epoch to end, where there is time between two.
 _LONGEST_PAUSE_S = 5.0
+# In so many parts a host restores what comes from the checkpoint: each reads the deltas since the snapshot anew.
+_PARTS = 2
 # How often a target may catch up before it is as near as it can come.
 _MOST_ROUNDS = 10
 
@@ -141,8 +143,9 @@ class Copier:
         try:
             while left and not copies.over:
                 told, groups = self._history.epoch, self._ordered(copies, left)
-                asked = groups[:1] if asks == "one_by_one" else groups
-                for arrived in self._state_hosts.bring(lane.target, asked, told, lane.source, lane=name):
+                part = {"one_by_one": 1, "in_parts": -(-len(lane.groups) // _PARTS)}.get(asks, len(groups))
+                asked = groups[:part]
+                for arrived in self._state_hosts.bring(lane.target, asked, told, lane.source or None, lane=name):
                     self._arrived(copies, arrived, left, awaited)
                     missed += arrived.get("missed", 0)
                     size += arrived["bytes"]
@@ -214,8 +217,7 @@ class Copier:
         """Have a target take groups: at a pace that the stream does not notice, unless it stands still for it."""
         stopped = copies.strategy.waits == "everything"
         journal, pace = copies.journal, self._times.pace()
-        preview = journal.shown.preview
-        each = max(1, preview.bytes // max(1, len(preview.moves)))
+        each = max(1, int(sum(copies.sizes[group] for group in lane.groups)) // len(lane.groups))
         groups, done, missed = self._ordered(copies, lane.groups), 0, 0
         while done < len(groups) and not copies.over:
             done += len(groups) if stopped else max(1, pace.chunk // each)

@@ -6,8 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-LEAST = 16e6
+LEAST = 8e6
 MOST = 512e6
+# Before anybody has tried.
+_FIRST = 16e6
 
 # An epoch that takes so much longer than the slower ones of before is taken for disturbed.
 _SLACK = 1.1
@@ -34,17 +36,15 @@ class CopyPace:
 
     usual_s: float | None
     between_s: float = 0.0
-    bytes_per_s: float = 64e6
+    bytes_per_s: float = _FIRST
 
     @classmethod
     def of(cls, epochs_s: Sequence[float], between_s: Sequence[float]) -> CopyPace:
         """Begin with what the epochs before took, and the time between them."""
         usual = statistics.quantiles(epochs_s, n=10)[-1] if len(epochs_s) > 1 else None
         gap = statistics.median(between_s) if between_s else 0.0
-        if gap < _WORTH_S:
-            return cls(usual)
-        # How much fits between two epochs is not known before it was tried.
-        return cls(usual, gap, LEAST)
+        # What epochs do not notice, and how much fits between two of them, is not known before it was tried.
+        return cls(usual, gap if gap >= _WORTH_S else 0.0)
 
     @property
     def chunk(self) -> int:

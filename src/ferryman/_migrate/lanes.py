@@ -23,7 +23,7 @@ InstanceHosts = Mapping[int, InstanceHost]
 
 @dataclass(frozen=True)
 class Lane:
-    """The key groups that go from one state host to another."""
+    """The key groups that go from one state host to another; from the checkpoint, if its source is empty."""
 
     source: str
     target: str
@@ -55,6 +55,10 @@ def lanes_of(plan: Plan, before: InstanceHosts, after: InstanceHosts) -> Lanes:
     for group, (old, new) in enumerate(zip(plan.before.owner, plan.after.owner, strict=True)) if before else ():
         has = {before[worker].host: before[worker].location or "" for worker in were.get(group, {old})}
         needs = {after[worker].host: after[worker].location or "" for worker in will.get(group, {new})}
+        if group in plan.lost:
+            for location in needs.values():
+                used.setdefault((plan.kept.get(group, ""), location), []).append(group)
+            continue
         for host in needs.keys() - has.keys():
             used.setdefault((before[old].location or "", needs[host]), []).append(group)
         for host in has.keys() - needs.keys():
@@ -88,8 +92,14 @@ def fitted(
     sites
         The sites that are declared.
     """
-    if not before or plan.after.instances == plan.before.instances:
+    if not before:
         return plan
+    if plan.after.instances == plan.before.instances:
+        if plan.open is None:
+            return plan
+        # Where an instance goes is certain only now.
+        travels = along_of(plan, before, after)
+        return replace(plan, steps=steps_of(travels, plan.strategy)) if travels else plan
     were, are = ([at[instance].host for instance in sorted(at)] for at in (before, after))
     table = plan.after
     if sites:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -100,11 +100,11 @@ class Layout(Protocol):
     def stores(self) -> Mapping[str, str]:
         """Give the store of every table that is kept by key group; the same in all layouts of a job."""
 
-    def rerouted(self: L, routing: RoutingTable) -> L:
-        """Give a layout of another table; as many instances stay where they are."""
+    def rerouted(self: L, routing: RoutingTable, open: frozenset[str] | None = None) -> L:
+        """Give a layout of another table; as many instances stay where they are, unless other hosts are to be open."""
 
-    def settle(self, tries: int = 1) -> None:
-        """Spread the instances over the hosts there are now."""
+    def settle(self, ran: Sequence[str] = ()) -> None:
+        """Give the instances berths on the hosts there are now, knowing where each `ran` in the newest epoch."""
 
     def release(self: L, but_for: L | None = None) -> None:
         """Let go of what ties the instances, unless another layout has the same."""
@@ -114,6 +114,16 @@ class Layout(Protocol):
 
     def cluster_hosts(self) -> set[str]:
         """Name the hosts there are, as the cluster does."""
+
+    def hosts_on(self, open: frozenset[str]) -> Mapping[int, str]:
+        """Tell which host each instance would be tied to if these hosts alone were open to instances."""
+
+    def keep_to(self, open: frozenset[str]) -> bool:
+        """Have only these hosts open from now on, if no instance has to move for it; tell whether it is so."""
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Name the hosts that are about to go: they run no task any more, and still have what they had."""
 
     def find_hosts(self, launch: Launch) -> dict[int, InstanceHost]:
         """Look where the instances are, and start the state hosts there; nothing where there is only one host."""

@@ -107,7 +107,9 @@ class Migration:
         """List the moves whose state is to be copied now."""
         # Where the new owner takes over first, from the epoch on that hands over: the old one has done its last row.
         # A plan that is given up in that epoch has nothing to copy until it is known whether the epoch commits.
-        over = self.phase is Phase.RELEASE or (self.phase is Phase.SWITCH and self._switching and not self.aborting)
+        # What was lost has no old owner.
+        begun = self._switching or bool(self.plan.lost)
+        over = self.phase is Phase.RELEASE or (self.phase is Phase.SWITCH and begun and not self.aborting)
         if self.phase is Phase.COPY or (over and self.plan.strategy.switches_first):
             return tuple(move for move in self._moving() if move.group not in self.arrived)
         return ()
@@ -127,6 +129,8 @@ class Migration:
             return Assignment(self.table, frozenset(move.group for move in self._moving()))
         if self.phase is Phase.RELEASE and self.plan.strategy.switches_first:
             return Assignment(self.table, self._missing())
+        if self.phase is Phase.PREPARE:
+            return Assignment(self.table, self.plan.lost)
         return Assignment(self.table)
 
     # -- what happened -----------------------------------------------------------------------------

@@ -22,9 +22,6 @@ from ferryman._os.faults import reach
 
 log = logging.getLogger("ferryman")
 
-# How often the anchor of the layout to come is made again at once: where its instances are then, they stay.
-_TRIES_AT_ONCE = 5
-
 
 class PlanWorker(Generic[L]):
     """Do what a plan takes besides its epochs, in a thread of its own.
@@ -74,12 +71,14 @@ class PlanWorker(Generic[L]):
 
     def prepare(self, journal: Journal, choose: Choice) -> Copies:
         """Make the layout to come: now and not when it is needed, as on a cluster it takes Spark jobs."""
-        self._copier.await_epoch(journal)
         plan = journal.machine.plan
-        ready = self._layouts.current.rerouted(plan.after)
+        if not plan.lost:
+            # Between two epochs, where it is in nobody's way. For what was lost, rows wait already.
+            self._copier.await_epoch(journal)
+        ready = self._layouts.current.rerouted(plan.after, plan.open)
         try:
             # Where it is then, it stays: state is copied there.
-            ready.settle(tries=_TRIES_AT_ONCE)
+            ready.settle()
             before, after = self._state_hosts.locate(self._layouts.current, ready)
             # Weighed before any row waits for it. A group that is not known to have any state still is one.
             sizes = np.maximum(self._report.bytes(), 1.0).tolist() if before else ()

@@ -6,7 +6,7 @@ Pure: from a routing table and what its parts cost to another routing table. Whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -137,6 +137,35 @@ def moved(table: RoutingTable, to: Mapping[int, int]) -> RoutingTable:
     owner = tuple(to.get(group, now) for group, now in enumerate(table.owner))
     if owner == table.owner:
         raise NothingMoves("nothing moves: every one of these key groups is where it is to go already.")
+    return replace(table, version=table.version + 1, owner=owner)
+
+
+def restored(table: RoutingTable, lost: Collection[int], costs: Sequence[float]) -> RoutingTable:
+    """Spread groups whose host was lost over the other instances, so that all restore about as much.
+
+    Each instance that loses some keeps the least costly of them: none is without.
+
+    Parameters
+    ----------
+    table
+        Who owns what now.
+    lost
+        The groups.
+    costs
+        What it costs to restore each group.
+
+    Examples
+    --------
+    >>> restored(RoutingTable.even(1, 9, 3), {3, 4, 5}, [1.0] * 9).owner
+    (0, 0, 0, 1, 0, 2, 2, 2, 2)
+    """
+    kept: dict[int, int] = {}
+    for group in sorted(lost, key=lambda group: (costs[group], group)):
+        kept.setdefault(table.owner[group], group)
+    stay = [instance for instance in range(table.instances) if instance not in kept]
+    go = {group: costs[group] for group in set(lost).difference(kept.values())}
+    to = handed_out(go, dict.fromkeys(go, -1), stay, [0.0] * table.instances) if stay else {}
+    owner = tuple(to.get(group, now) for group, now in enumerate(table.owner))
     return replace(table, version=table.version + 1, owner=owner)
 
 

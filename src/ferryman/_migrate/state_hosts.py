@@ -46,6 +46,12 @@ class StateHosts:
         self.closed = ""
         self._starter: threading.Thread | None = None
 
+    @property
+    def locations(self) -> Mapping[str, str]:
+        """Give where each state host was heard of last, by the name of its host."""
+        with self._lock:
+            return dict(self._locations)
+
     def start(self, layout: Callable[[], Layout]) -> None:
         """Start them ahead of the first change, in the background."""
 
@@ -133,17 +139,20 @@ class StateHosts:
 
     def _located(self, layout: Layout) -> dict[int, InstanceHost]:
         """Find where instances are: where they were, while the executors are the same and the state hosts answer."""
-        from ferryman._serve import client
-
         # Taken first: instances that are spread anew while they are looked for are a change that the next look sees.
         now = layout.spread
         with self._lock:
             spread, located = self._known
-        with contextlib.suppress(PeerFailed):
-            if spread is not None and spread is now and all(at.location for at in located.values()):
-                for location in {at.location for at in located.values()}:
-                    client.ping(location or "", self.launch.access)
-                return located
+            # Where they are spread anew over hosts whose state hosts are known, nobody has to be sent there.
+            elsewhere = {
+                instance: InstanceHost(host, self._locations.get(host)) for instance, host in layout.hosts().items()
+            }
+        same = [located] if spread is not None and spread is now else []
+        for known in [*same, *([elsewhere] if elsewhere else [])]:
+            if all(at.location for at in known.values()) and self._answer(known):
+                with self._lock:
+                    self._known = now, known
+                return known
         found = layout.find_hosts(self.launch)
         with self._lock:
             for landed in found.values():
@@ -158,6 +167,16 @@ class StateHosts:
         with self._lock:
             self._known = now, located
         return located
+
+    def _answer(self, located: Mapping[int, InstanceHost]) -> bool:
+        """Tell whether all these state hosts answer."""
+        from ferryman._serve import client
+
+        with contextlib.suppress(PeerFailed):
+            for location in {at.location for at in located.values()}:
+                client.ping(location or "", self.launch.access)
+            return True
+        return False
 
 
 def _tied(layout: Layout, found: dict[int, InstanceHost], locations: Mapping[str, str]) -> dict[int, InstanceHost]:

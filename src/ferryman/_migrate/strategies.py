@@ -32,8 +32,9 @@ class Strategy:
     order
         Which group is copied first, a name of `orders`.
     asks
-        How a target that rows wait for asks for what comes to it: once for all; for one group after the other; or once
-        for all, and its source is told another order when more rows wait.
+        How a target that rows wait for asks for what comes to it: once for all; for one group after the other; once
+        for all, and its source is told another order when more rows wait; or for a part after the other, where there is
+        no source but the checkpoint, which is read anew for each.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Strategy:
     switches_first: bool = False
     steps: Literal["all", "one", "matching"] = "all"
     order: str = "by_id"
-    asks: Literal["once", "one_by_one", "reordered"] = "once"
+    asks: Literal["once", "one_by_one", "reordered", "in_parts"] = "once"
 
 
 STRATEGIES = {
@@ -57,6 +58,9 @@ STRATEGIES = {
         Strategy("live", "nothing", order="johnson"),
     )
 }
+
+# How groups come back whose host was lost. Not to be asked for: nothing is there to be moved.
+RESTORE = Strategy("restore", "moving", switches_first=True, order="johnson", asks="in_parts")
 
 
 def strategy(name: str) -> Strategy:

@@ -34,13 +34,13 @@ class Took:
 def seconds_for(bytes: int, earlier: Sequence[Took]) -> float:
     """Estimate how long it takes to bring so many bytes from host to host.
 
-    As fast as earlier changes of the run copied, and as long besides as they took; at first a second, and 64 MB/s, with
+    As fast as earlier changes of the run copied, and as long besides as they took; at first a second, and 16 MB/s, with
     which copying begins.
 
     Examples
     --------
     >>> seconds_for(0, []), seconds_for(128_000_000, [])
-    (1.0, 3.0)
+    (1.0, 9.0)
     >>> seconds_for(30_000_000, [Took(4.0, 2.0, 20_000_000), Took(0.5, 0.1, 0)])
     4.25
     """

@@ -10,6 +10,8 @@ from ferryman._model.json_values import MOST_GROUPS, flag, label, listed, mapped
 
 FORMAT = 2
 GROUPS = 256
+# More of them no query has.
+_MOST_LEAVES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +78,36 @@ class TableCard:
 
 
 @dataclass(frozen=True)
+class SourceCard:
+    """Describe a source of a job: its name, and of how many of Spark's streaming sources it is made."""
+
+    name: str
+    leaves: int
+
+    @classmethod
+    def parse(cls, raw: Any) -> SourceCard:
+        """Read it back from JSON."""
+        raw = mapped(raw, "a source")
+        return cls(text(raw["name"], "name"), whole(raw["leaves"], "leaves", 1, _MOST_LEAVES))
+
+
+@dataclass(frozen=True)
 class JobCard:
-    """Describe a job: what `ferryman.json`, the first file of a checkpoint, holds."""
+    """Describe a job: what `ferryman.json`, the first file of a checkpoint, holds.
+
+    Attributes
+    ----------
+    sources
+        The job's sources in the places at which Spark counts their offsets, those that are left out now among them;
+        empty where it has only ever had one, without a name.
+    """
 
     id: str
     job: str
     groups: int
     tables: Mapping[str, TableCard]
     format: int = FORMAT
+    sources: tuple[SourceCard, ...] = ()
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> JobCard:
@@ -91,7 +115,11 @@ class JobCard:
         listed_tables = mapped(raw["tables"], "tables")
         tables = {label(name, "table"): TableCard.parse(table) for name, table in listed_tables.items()}
         groups = whole(raw["groups"], "groups", 1, MOST_GROUPS)
-        return cls(text(raw["id"], "id"), text(raw["job"], "job"), groups, tables, whole(raw["format"], "format"))
+        sources = tuple(SourceCard.parse(source) for source in listed(raw.get("sources", []), "sources"))
+        if len({source.name for source in sources}) < len(sources):
+            raise ValueError("two sources have one name")
+        name, job = text(raw["id"], "id"), text(raw["job"], "job")
+        return cls(name, job, groups, tables, whole(raw["format"], "format"), sources)
 
     @property
     def operators(self) -> tuple[str, ...]:

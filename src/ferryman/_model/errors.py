@@ -55,6 +55,10 @@ class UnknownOption(FerrymanError):
     """An option that does not exist."""
 
 
+class SourcesChanged(FerrymanError):
+    """The sources of a job are not those that its checkpoint has read, and cannot take their places."""
+
+
 class NullKey(FerrymanError):
     """A row whose key is null."""
 
@@ -87,6 +91,14 @@ class MissingDelta(FerrymanError):
     """A file that a manifest names and the checkpoint does not hold."""
 
 
+class EpochGone(FerrymanError):
+    """An epoch that cannot be gone back to: forgotten, damaged, or never committed."""
+
+
+class RewindUnfinished(FerrymanError):
+    """A checkpoint that is on its way back to an earlier epoch, which was not finished."""
+
+
 class CheckpointUnwritable(FerrymanError):
     """The checkpoint directory cannot be written: disk full, read-only, or no permission."""
 
@@ -109,6 +121,10 @@ class UnfencedStorage(FerrymanError):
 
 class SinkMissing(FerrymanError):
     """A committed epoch waits to be shown by a sink that the job no longer has, or rows of it are gone."""
+
+
+class SinkAhead(FerrymanError):
+    """A sink has rows of epochs that the checkpoint no longer has, and cannot take them back."""
 
 
 class OperatorsChanged(FerrymanError):

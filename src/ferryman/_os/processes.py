@@ -82,6 +82,17 @@ def below(root: int) -> list[Process]:
     return found
 
 
+def in_session(leader: int) -> list[Process]:
+    """List the processes of a session, also those whose parents are gone."""
+    found = []
+    for process in processes().values():
+        # It may have ended meanwhile.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(process.id) == leader:
+                found.append(process)
+    return found
+
+
 def python_workers(driver: int) -> list[Process]:
     """List the Python workers that run tasks for a driver: what its daemon of task workers has forked."""
     # A forked worker keeps its daemon's command line, so what tells them apart is who started whom.

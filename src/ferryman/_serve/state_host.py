@@ -29,6 +29,7 @@ from ferryman._log.files.cards import evolution_of, schemas_of
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import directory
 from ferryman._log.fold.advance import advance
+from ferryman._log.fold.mains import main_of
 from ferryman._model.card import JobCard
 from ferryman._model.errors import FerrymanError, PeerFailed, StaleTask
 from ferryman._serve import client
@@ -42,8 +43,6 @@ from ferryman._state.store.store_identity import backend_of
 
 # Where a host says, in its home, at which location it is.
 LOCATION = "state-host.json"
-# A main copy that moves on while it is read is read again, so often.
-_TRIES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +131,7 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         body = action.body.to_pybytes()
         if action.type == "bring":
             bring: Bring = parse(Bring, body)
-            found = aside(self._bring(bring), low=bring.bytes_per_s is not None)
-            yield from (flight.Result(json.dumps(answer).encode()) for answer in found)
+            yield from (flight.Result(json.dumps(answer).encode()) for answer in self._bring(bring))
         elif action.type == "reorder":
             reorder: Reorder = parse(Reorder, body)
             # On a lane that has ended there is nothing left to send.
@@ -177,7 +175,7 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
         pace = Throttle(take.bytes_per_s)
         for group in self._in_order(take):
             for table, store in opened.items():
-                part, epoch = _main(store, group)
+                part, epoch = main_of(store, group)
                 number = 0
                 for batch in () if part is None else cut(part):
                     yield piece(Head(table, group, number, epoch, last=False), batch)
@@ -210,7 +208,10 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
             schemas = {table: part_schema(*schemas_of(self._card.tables[table])) for table in opened}
             try:
                 take = Take(bring.tables, missing, bring.bytes_per_s, bring.lane)
-                for group, mains in client.take(bring.peer, self._access, take, schemas):
+                # Only what comes gives way to other work. Who puts a group in has a lock that tasks wait for, and must
+                # not wait for a core while it has it.
+                coming = client.take(bring.peer, self._access, take, schemas)
+                for group, mains in aside(coming, low=bring.bytes_per_s is not None):
                     # Where rows wait, the epoch that takes them up should find nothing left to do.
                     latest = self._checkpoint.latest() if bring.bytes_per_s is None else None
                     size, to = 0, max(bring.to, latest.epoch if latest else 0)
@@ -278,17 +279,6 @@ class StateHost(flight.FlightServerBase):  # type: ignore[misc]
                     )
                 except FerrymanError as error:
                     raise flight.FlightServerError(str(error)) from error
-
-
-def _main(store: stores.Store, group: int) -> tuple[pa.Table | None, int]:
-    """Read a main that tasks may be moving on; nothing and -1 where there is none."""
-    for _ in range(_TRIES):
-        epoch = int(store.epochs()[group])
-        if epoch < 0:
-            break
-        with contextlib.suppress(StaleTask):
-            return store.scan(group, epoch), epoch
-    return None, -1
 
 
 def _end_with(pid: int) -> None:

@@ -1,4 +1,4 @@
-"""Find the keys that have a considerable part of all rows. Calls `keys`."""
+"""Find the keys that have a considerable part of all rows. Calls `keys` and `tables`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from ferryman._model.receipt import HeavyKey
 from ferryman._state.compiled import Ints
 from ferryman._state.keys import Keys
+from ferryman._state.tables import PANE
 
 # A key is worth a word if it has this part of a task's rows, and so many.
 PART = 0.1
@@ -45,7 +46,9 @@ def heavy_by_count(keys: Keys, counts: Ints, asked_for: Sequence[int] = ()) -> l
     if not len(places):
         return []
     found = keys.take(places)
-    shown = shown_keys(found.columns())
+    # As the user has them: a pane is no part of that.
+    named = zip(found.schema.fields.names, found.columns(), strict=True)
+    shown = shown_keys([column for name, column in named if name != PANE])
     rows = counts[places].tolist()
     return list(map(HeavyKey, found.hash.tolist(), shown, rows))
 

@@ -172,6 +172,19 @@ class Keys:
         return [(_decode_null if self.schema.nulls else _decode)(dtype, cursor, self.data) for dtype in types]
 
 
+def joined(several: Sequence[Keys]) -> Keys:
+    """Put keys of one schema behind one another."""
+    if len(several) == 1:
+        return several[0]
+    hashes = np.concatenate([keys.hash for keys in several])
+    if several[0].schema.kind == "word":
+        return Keys(several[0].schema, hashes, words=np.concatenate([keys.words for keys in several]))
+    offsets = np.zeros(len(hashes) + 1, np.int64)
+    np.cumsum(np.concatenate([np.diff(keys.offsets) for keys in several]), out=offsets[1:])
+    data = np.concatenate([keys.data[keys.offsets[0] : keys.offsets[-1]] for keys in several])
+    return Keys(several[0].schema, hashes, offsets=offsets, data=data)
+
+
 def distinct(keys: Keys) -> tuple[Ints, Ints]:
     """Assign numbers to the distinct keys, or entries of keys, in the order they are first seen.
 

@@ -22,6 +22,7 @@ DUE_TIME = "_time"
 DUE_WHAT = "_what"
 POSITION = "_position"
 GROUP = "_group"
+PANE = "_pane"
 
 # More rows than anybody has entries.
 ALL_ROWS = 1 << 62
@@ -130,7 +131,7 @@ class Entries:
             [self._groups[position] for position in positions], low, [end_of(prefix) for prefix in low], limit
         )
 
-    def at(self, positions: Sequence[int], subkey: Mapping[str, pa.Array]) -> Found:
+    def at(self, positions: Sequence[int] | Ints, subkey: Mapping[str, pa.Array]) -> Found:
         """Read single entries: of each position, the one with the given subkey."""
         some = self.touched.take(np.asarray(positions, np.int64))
         columns = dict(zip(self.touched.schema.fields.names, some.columns(), strict=True))

@@ -37,6 +37,7 @@ from ferryman._model.routing import RoutingTable
 from ferryman._model.spark_log import SparkLog
 from ferryman._spark.api.pipeline import operators_of
 from ferryman._spark.api.stream import Stream
+from ferryman._spark.api.watermark_names import name_watermarks
 from ferryman._spark.plan.schema import declared_struct, to_arrow
 from ferryman._state.store.contract import HASH
 from ferryman._testing.crash_at_row import Crash
@@ -50,7 +51,7 @@ class _Interrupted:
     """An epoch under way: what it was given, and what came out of it if it was committed."""
 
     number: int
-    rows: Sequence[Any]
+    rows: Mapping[str, Sequence[Any]]
     broadcast: Mapping[str, Sequence[Any]]
     clock_ms: int
     output: Listed = field(default_factory=list)
@@ -102,7 +103,8 @@ class Harness:
     build
         What makes the pipeline of its input, as on Spark: `lambda s: s.key_by("sensor").process(RunningAverage)`.
     input
-        The input's columns, as DDL, a StructType or a pyarrow schema.
+        The input's columns, as DDL, a StructType or a pyarrow schema. For an operator on two streams a dict with both
+        by name, in the order in which `build` takes them; rows are then given by those names as well.
     instances, groups
         Instances of every operator, and key groups.
     now_ms
@@ -149,7 +151,8 @@ class Harness:
         self._fsync = fsync
         place = self._place / "checkpoint" if checkpoint is None else Path(checkpoint)
         self.checkpoint = Checkpoint(LocalDirectory(place, fsync=fsync))
-        self._schema = declared_struct(input, "input")
+        named = input if isinstance(input, Mapping) else {"": input}
+        self._schemas = {name: declared_struct(columns, f"input {name}".rstrip()) for name, columns in named.items()}
         self.now_ms = now_ms
         self._groups = groups
         self._store = store
@@ -169,19 +172,28 @@ class Harness:
 
         One that is refused changes nothing.
         """
-        source = Stream(None, self._schema)
-        executor = self._executor_of(build(source), source)
+        sources = [Stream(None, schema) for schema in self._schemas.values()]
+        for name, source in zip(self._schemas, sources, strict=True):
+            # As a job knows its sources.
+            source.__dict__["known_as"] = name
+        executor = self._executor_of(build(*sources), sources)
         steps = executor.steps
         for step in steps:
             if self._store is not None:
                 step.keep_in(self._store)
-        specs = [step.spec for step in operators_of(steps).values()]
+        operators = operators_of(steps)
+        name_watermarks(operators)
+        specs = [step.spec for step in operators.values()]
         card = declare(self.checkpoint, specs, job="harness", groups=self._groups, where="the harness")
         # A card that has changed is written with the next epoch, as a job does.
         self._card, self._executor = card, executor
         for step in steps:
             step.evolve({name: evolution_of(table) for name, table in card.tables.items()})
         self.restart()
+
+    def _executor_of(self, pipeline: Any, sources: Sequence[Stream]) -> LocalExecutor:
+        """Make what runs the operators."""
+        return LocalExecutor(pipeline, sources, self._place / "home", self._hosts)
 
     def __enter__(self) -> Harness:
         return self
@@ -209,7 +221,7 @@ class Harness:
 
     def epoch(
         self,
-        rows: Rows = (),
+        rows: Rows | Mapping[str, Rows] = (),
         *,
         broadcast: Mapping[str, Rows] | None = None,
         crash: bool | Literal["before-commit", "after-commit"] = False,
@@ -223,7 +235,7 @@ class Harness:
         Parameters
         ----------
         rows
-            The input, tuples or dicts.
+            The input, tuples or dicts; of two streams a dict with those of each.
         broadcast
             Rows for broadcast states by table name, "operator.state".
         crash
@@ -236,10 +248,19 @@ class Harness:
         """
         if crash not in (False, True, "before-commit", "after-commit"):
             raise InvalidConfiguration(f"crash={crash!r}: give 'before-commit' or 'after-commit'.")
-        rows = list(rows)
+        rows = {name: list(some) for name, some in rows.items()} if isinstance(rows, Mapping) else {"": list(rows)}
+        strange = [name for name, some in rows.items() if name not in self._schemas and some]
+        if strange:
+            inputs = ", ".join(map(repr, self._schemas))
+            raise InvalidConfiguration(
+                f"rows are given for {strange[0]!r}, and the inputs are {inputs}. Give a dict with the rows of each."
+                if inputs != "''"
+                else f"rows are given for {strange[0]!r}, and there is one input, without a name. Give its rows alone."
+            )
         given = {name: list(some) for name, some in (broadcast or {}).items()}
-        if crash_at_row is not None and not 0 <= crash_at_row < len(rows):
-            raise InvalidConfiguration(f"crash_at_row={crash_at_row!r}: there are {len(rows)} rows, counted from 0.")
+        count = sum(map(len, rows.values()))
+        if crash_at_row is not None and not 0 <= crash_at_row < count:
+            raise InvalidConfiguration(f"crash_at_row={crash_at_row!r}: there are {count} rows, counted from 0.")
         number = self.epochs + 1
         self._interrupted = _Interrupted(number, rows, given, self.now_ms)
         return self._tried(self._interrupted, crash, crash_at_row)
@@ -270,7 +291,9 @@ class Harness:
 
     def _epoch(self, given: _Interrupted, crash: bool | str, crash_at_row: int | None) -> Listed:
         source = Input(
-            _table(given.rows, to_arrow(self._schema)),
+            self._executor.joint(
+                {name: _table(given.rows.get(name, ()), to_arrow(schema)) for name, schema in self._schemas.items()}
+            ),
             {
                 name: _table(given.broadcast.get(name, ()), to_arrow(declared.stream.schema))
                 for name, declared in self._executor.broadcasts.items()
@@ -358,9 +381,6 @@ class Harness:
     @property
     def _routing(self) -> RoutingTable:
         return self._layouts.layout.routing
-
-    def _executor_of(self, pipeline: Any, source: Stream) -> LocalExecutor:
-        return LocalExecutor(pipeline, source, self._place / "home", self._hosts)
 
 
 def _table(rows: Rows, schema: pa.Schema) -> pa.Table:

@@ -16,7 +16,7 @@ import xxhash
 
 from ferryman._engine.broadcast import Broadcast
 from ferryman._engine.control import Control
-from ferryman._engine.executor import Frame
+from ferryman._engine.executor import Frame, one_after_the_other
 from ferryman._engine.express_epoch import parted, run_instances
 from ferryman._engine.express_or_shuffle import Route
 from ferryman._engine.operator_spec import OperatorSpec
@@ -30,8 +30,11 @@ from ferryman._model.receipt import Receipt
 from ferryman._model.routing import RoutingTable
 from ferryman._operator.declare.side_outputs import own_rows, rows_aside
 from ferryman._routing.owners import routed
-from ferryman._spark.api.stream import Operated, Parted, Stream, Watermarked
+from ferryman._spark.api.paired import Paired
+from ferryman._spark.api.stream import Operated, Parted, Stream, Watermarked, plain
+from ferryman._spark.api.windowed import Paned
 from ferryman._testing.crash_at_row import dying_at
+from ferryman._testing.paired_rows import paired_rows
 
 Listed = list[tuple[Any, ...]]
 
@@ -65,6 +68,9 @@ class LocalLayouts:
         self, layout: LocalLayout, latest: Manifest | None, *, committed: bool, receipts: Sequence[Receipt] = ()
     ) -> None:
         """Nothing to learn."""
+
+    def keepers(self, layout: LocalLayout) -> None:
+        """Tell that nobody has any."""
 
     def relay(self, instances: int) -> None:
         """Go on with another number of instances."""
@@ -101,8 +107,8 @@ class LocalExecutor:
     ----------
     pipeline
         What `build` gave.
-    source
-        The stream that it begins with.
+    sources
+        The streams that it begins with: one, or two that its first operator is on.
     homes
         Where main copies are.
     hosts
@@ -118,8 +124,8 @@ class LocalExecutor:
 
     by_file: Set[str] = frozenset()
 
-    def __init__(self, pipeline: Any, source: Stream, homes: Path, hosts: int) -> None:
-        self.steps, self._reads = _steps(pipeline, source)
+    def __init__(self, pipeline: Any, sources: Sequence[Stream], homes: Path, hosts: int) -> None:
+        self.steps, self._reads, self._paned = _steps(pipeline, sources)
         self.output: Listed = []
         self.sides: dict[str, Listed] = {}
         self._side_names = _side_names(self.steps)
@@ -153,10 +159,19 @@ class LocalExecutor:
         """Name none: rows are routed as they come."""
         return frozenset()
 
+    def side_by_side(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Make them on this thread: a history has no other."""
+        one_after_the_other(calls)
+
     @contextlib.contextmanager
     def execution(self, layout: LocalLayout, source: Input, *, silent: bool, by_file: bool) -> Iterator[LocalExecution]:
         """Begin to carry out an epoch."""
         yield LocalExecution(self, layout.routing, source)
+
+    def joint(self, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """Give the rows that came as the first operator reads them."""
+        first = self.steps[0].parent
+        return paired_rows(first, list(tables.values())) if isinstance(first, Paired) else next(iter(tables.values()))
 
     def frames(self, time_ms: int) -> Sequence[Frame]:
         """Give what the sinks get of the newest epoch, which has this time; there are none."""
@@ -169,6 +184,8 @@ class LocalExecutor:
         receipts: list[Receipt] = []
         for step, side in zip(self.steps, self._reads, strict=True):
             spec = step.spec
+            if spec.name in self._paned:
+                rows = self._paned[spec.name].rows(rows)
             whole, some = self._operate(spec, controls[spec.name], routing, rows, crash_at_row)
             crash_at_row = None
             receipts += some
@@ -182,7 +199,7 @@ class LocalExecutor:
         self, spec: OperatorSpec, control: Control, routing: RoutingTable, rows: pa.Table, crash_at_row: int | None
     ) -> tuple[pa.Table, list[Receipt]]:
         """Run the instances of an operator, one after the other."""
-        keys = zip(*(rows.column(name).to_pylist() for name in spec.key.fields.names), strict=True)
+        keys = zip(*(rows.column(name).to_pylist() for name in spec.routed.names), strict=True)
         hashes = hashes_of(keys)
         dies = None if crash_at_row is None else routed(hashes, np.array(routing.owner), routing.pinned)[crash_at_row]
         rows = rows.append_column(SEQUENCE, pa.array(np.arange(len(hashes))))
@@ -232,6 +249,15 @@ def _listed(rows: pa.Table) -> Listed:
     return [tuple(row.values()) for row in rows.to_pylist()]
 
 
+def _begins(stream: Stream, sources: Sequence[Stream]) -> bool:
+    """Tell whether a stream is that with which a pipeline begins."""
+    if len(sources) == 1:
+        return stream is sources[0]
+    return isinstance(stream, Paired) and [id(plain(part)) for part in stream.parts] == [
+        id(source) for source in sources
+    ]
+
+
 def _side_names(steps: Sequence[Operated]) -> dict[tuple[str, str], str]:
     """Say how the side outputs of some operators are told apart: by name, and by operator where that is not enough."""
     times = Counter(name for step in steps for name in step.spec.sides)
@@ -242,18 +268,24 @@ def _side_names(steps: Sequence[Operated]) -> dict[tuple[str, str], str]:
     }
 
 
-def _steps(stream: Any, source: Stream) -> tuple[list[Operated], list[str | None]]:
-    """List the operators of a pipeline, first to last, and of each which side is read; None for its own rows."""
+def _steps(stream: Any, sources: Sequence[Stream]) -> tuple[list[Operated], list[str | None], dict[str, Paned]]:
+    """List the operators of a pipeline, first to last, and of each which side is read; None for its own rows.
+
+    Also give the steps that part rows into panes, by the operator after each.
+    """
     found: list[Operated] = []
     reads: list[str | None] = []
+    paned: dict[str, Paned] = {}
     side: str | None = None
-    while stream is not source:
+    while not _begins(stream, sources):
         if isinstance(stream, Operated):
             found.append(stream)
             reads.append(side)
             side = None
         elif isinstance(stream, Parted):
             side = stream.name
+        elif isinstance(stream, Paned):
+            paned[found[-1].spec.name] = stream
         elif not isinstance(stream, Watermarked):
             raise InvalidConfiguration(
                 f"the harness runs operators and watermarks, and got {type(stream).__name__}. Test the steps between "
@@ -262,4 +294,4 @@ def _steps(stream: Any, source: Stream) -> tuple[list[Operated], list[str | None
         stream = stream.parent
     if not found:
         raise InvalidConfiguration("the pipeline has no operator. Add .key_by(...).process(...).")
-    return found[::-1], reads[::-1]
+    return found[::-1], reads[::-1], paned

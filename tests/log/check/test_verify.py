@@ -145,7 +145,8 @@ def test_faults_do_not_hide_each_other(log: WrittenLog) -> None:
 
     assert {fault.file: fault.damages for fault in report.faults} == {
         files[0]: (2,),
-        files[1]: (5,),
+        # What came before it can be had from the older snapshot, as far as that goes.
+        files[1]: (5, 6, 7, 8),
         files[2]: (6, 7, 8),
         files[3]: (8,),
     }
@@ -231,19 +232,23 @@ def test_a_delta_that_only_forgotten_epochs_need_damages_none(log: WrittenLog) -
     assert report.rebuildable == report.epochs == rebuildable(log)
 
 
-def test_the_remedy_of_a_damaged_snapshot_works(log: WrittenLog) -> None:
+def test_a_damaged_snapshot_damages_no_epoch_that_an_older_one_gives(log: WrittenLog) -> None:
     file = log.checkpoint.snapshot(6).tables["A"][0].file
     (root(log) / file).write_bytes(b"")
-    report = verify(log.checkpoint)
-    assert report.rebuildable == (1, 2, 3, 4, 5)
-    assert "delete snapshots/000000000006.json" in report.faults[0].remedy
-    assert "snapshot of epoch 3" in report.faults[0].remedy
+    (fault,) = verify(log.checkpoint).faults
 
-    (root(log) / "snapshots/000000000006.json").unlink()
+    assert (fault.file, fault.damages) == (file, ())
+    assert "rebuilt from an older snapshot" in fault.remedy
+    assert verify(log.checkpoint).rebuildable == rebuildable(log) == tuple(range(1, LAST + 1))
 
-    report = verify(log.checkpoint)
-    assert report.sound
-    assert report.rebuildable == rebuildable(log) == report.epochs
+
+def test_where_the_newest_epoch_is_lost_the_way_back_is_told(log: WrittenLog) -> None:
+    (root(log) / delta(log, 8).file).unlink()
+
+    (fault,) = verify(log.checkpoint).faults
+
+    assert "the newest epoch that can be had is 7" in fault.remedy
+    assert f"ferryman rewind {root(log)} --to-epoch 7" in fault.remedy
 
 
 def test_a_damaged_snapshot_whose_deltas_are_gone_can_only_be_restored(log: WrittenLog) -> None:

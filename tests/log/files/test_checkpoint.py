@@ -14,6 +14,7 @@ from ferryman._log.check.verify import verify
 from ferryman._log.files.cards import card_of, schemas_of
 from ferryman._log.files.checkpoint import Checkpoint, chain, checksum, keep_all
 from ferryman._log.files.directory import LocalDirectory
+from ferryman._log.fold.bases import bases
 from ferryman._log.fold.snapshot import write_snapshot
 from ferryman._model.card import FORMAT, JobCard
 from ferryman._model.errors import (
@@ -237,6 +238,6 @@ def test_the_newest_snapshot_up_to_an_epoch_is_found(tmp_path: Path) -> None:
     for epoch in (2, 4):
         write_snapshot(log.checkpoint, epoch)
 
-    found = [log.checkpoint.snapshot_before(epoch) for epoch in range(1, 6)]
+    found = [[snapshot.epoch for snapshot in bases(log.checkpoint, epoch)] for epoch in range(1, 6)]
 
-    assert [snapshot.epoch if snapshot else None for snapshot in found] == [None, 2, 2, 4, 4]
+    assert found == [[], [2], [2], [4, 2], [4, 2]]

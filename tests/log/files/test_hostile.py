@@ -25,6 +25,7 @@ from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import LocalDirectory
 from ferryman._log.fold.advance import advance
 from ferryman._log.fold.fold import rebuild
+from ferryman._log.fold.retention import prune
 from ferryman._log.fold.snapshot import write_snapshot
 from ferryman._model.errors import CorruptCheckpoint
 from ferryman._state import store as stores
@@ -209,6 +210,7 @@ def test_an_epoch_far_beyond_the_others_is_one_fault(
 def test_a_list_of_row_groups_that_is_wrong_is_refused(
     root: Path, checkpoint: Checkpoint, tmp_path: Path, groups: bytes
 ) -> None:
+    prune(checkpoint, 2)  # so that nothing can be read in the place of the snapshot
     name = hostile.body(root, LIST)["tables"]["Notes"][0]["file"]
     rows = pq.read_table(root / name).replace_schema_metadata({b"ferryman.groups": groups})
     sink = pa.BufferOutputStream()
@@ -240,6 +242,7 @@ def test_a_delta_that_is_compressed_is_refused_before_it_is_unpacked(root: Path,
 
 
 def test_a_small_file_does_not_decode_to_a_large_state(root: Path, checkpoint: Checkpoint) -> None:
+    prune(checkpoint, 2)  # so that nothing can be read in the place of the snapshot
     name = hostile.body(root, LIST)["tables"]["Columnar"][0]["file"]
     rows = pq.read_table(root / name).slice(0, 1).take(pa.array(np.zeros(20_000_000, np.int64)))
     sink = pa.BufferOutputStream()
@@ -253,6 +256,7 @@ def test_a_small_file_does_not_decode_to_a_large_state(root: Path, checkpoint: C
 
 
 def test_a_long_word_that_many_rows_share_does_not_become_a_large_state(root: Path, checkpoint: Checkpoint) -> None:
+    prune(checkpoint, 2)  # so that nothing can be read in the place of the snapshot
     name = hostile.body(root, LIST)["tables"]["Notes"][0]["file"]
     rows = pq.read_table(root / name).slice(0, 1).take(pa.array(np.zeros(3000, np.int64)))
     at = rows.column_names.index("note")

@@ -194,16 +194,20 @@ def test_a_run_of_groups_that_empties_and_fills_again_is_kept(tmp_path: Path, mo
     assert verify(log.checkpoint).sound
 
 
-def test_an_operator_that_did_nothing_shares_its_files_with_the_snapshot_before(tmp_path: Path) -> None:
+def test_an_operator_that_did_nothing_shares_its_files_with_the_snapshot_before_the_last(tmp_path: Path) -> None:
     log = local_log(tmp_path, operators=("A", "B"))
     log.commit({"A": {"x": 1}, "B": {"x": 1}})
-    first = write_snapshot(log.checkpoint, 1)
-    log.commit({"A": {"x": 2}})
-    second = write_snapshot(log.checkpoint, 2)
+    written = [write_snapshot(log.checkpoint, 1)]
+    for epoch in (2, 3):
+        log.commit({"A": {"x": epoch}})
+        written.append(write_snapshot(log.checkpoint, epoch))
 
-    assert second.tables["B"] == first.tables["B"]
-    assert second.tables["A"] != first.tables["A"]
-    log.assert_rebuilds(2)
+    first, second, third = (snapshot.tables["B"] for snapshot in written)
+    assert third == first
+    assert second != first
+    assert written[1].tables["A"] != written[0].tables["A"]
+    for epoch in (1, 2, 3):
+        log.assert_rebuilds(epoch)
 
 
 def test_state_that_is_all_deleted_makes_a_snapshot_of_no_files(tmp_path: Path) -> None:

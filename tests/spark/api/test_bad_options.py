@@ -145,21 +145,6 @@ def test_a_batch_is_no_stream(spark, tmp_path):
         ferry.stream("files")
 
 
-def test_two_sources_are_too_many_and_are_to_be_united_before(spark, tmp_path):
-    job = Readings(spark, tmp_path)
-    ferry = job.ferry()
-    outputs = [
-        ferry.stream(job.frame()).key_by("key").process(Trail, name=name).write(sinks.none()) for name in ("a", "b")
-    ]
-
-    with pytest.raises(InvalidConfiguration) as caught:
-        ferry.start(NAME, *outputs, trigger=ONCE)
-
-    says = ["one source, and these outputs rest on 2", "Union the streaming DataFrames .* before ferry.stream"]
-    check_message(caught.value, InvalidConfiguration, says)
-    assert not job.checkpoint.exists()
-
-
 def test_a_job_without_an_operator_is_refused(spark, tmp_path):
     job = Readings(spark, tmp_path)
 

@@ -92,7 +92,7 @@ def test_columns_that_differ_in_case_alone_are_told_apart_where_the_session_does
     ("name", "said"),
     [
         ("writeStream", r"stream\.write\(sinks\.foreach\(function\)\)\.start\(name\)"),
-        ("union", "before ferry.stream"),
+        ("unionByName", r"stream\.union\(other\)"),
         ("dropDuplicates", r"key_by\("),
         ("show", "in a sink"),
         ("fillna", r"stream\.transform\(lambda rows: rows\.fillna\("),

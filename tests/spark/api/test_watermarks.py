@@ -36,7 +36,7 @@ def named(*operators: Operated) -> dict[str, str]:
     """Give the name of the watermark that each operator reports."""
     by_name = {node.spec.name: node for node in operators}
     name_watermarks(by_name)
-    return {name: mark for name, node in by_name.items() for mark, _, _ in node.spec.time.watermarks}
+    return {name: mark for name, node in by_name.items() for mark, *_ in node.spec.time.watermarks}
 
 
 def test_a_declaration_has_the_name_of_its_column_unless_there_are_several_on_it() -> None:

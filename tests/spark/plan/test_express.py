@@ -17,7 +17,8 @@ from ferryman._engine.express_or_shuffle import MOST_BYTES, MOST_ROWS
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import directory
 from ferryman._spark.compat.one_task import OneTask
-from ferryman._spark.plan.spark_executor import TableFrame
+from ferryman._spark.plan.express import SegmentPlan
+from ferryman._spark.plan.spark_executor import SparkExecution, TableFrame
 
 ONCE = {"availableNow": True}
 DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
@@ -320,6 +321,44 @@ def test_one_task_runs_also_where_there_is_no_partition(spark, few_calls):
     nothing = spark.sparkContext.emptyRDD().toDF("id long")
     assert nothing.rdd.getNumPartitions() == 0
     assert OneTask(few_calls=few_calls).run(nothing, lambda batches: [b"ran"]) == [b"ran"]
+
+
+def test_rows_come_here_without_python_only_where_so_many_are_no_more_than_so_many_bytes(spark):
+    def brought(frame, most, most_bytes=1 << 20):
+        batches = OneTask().rows(frame, most, most_bytes)
+        return None if batches is None else [number for batch in batches for number in batch.column(0).to_pylist()]
+
+    numbers = spark.range(0, 50, 1, 3)
+    assert sorted(brought(numbers, 1000)) == list(range(50))
+    assert len(brought(numbers, 20)) == 20, "more was brought than asked for"
+    assert brought(numbers, 1000, most_bytes=8_000) is None
+    assert brought(numbers.selectExpr("CAST(id AS string)"), 1000) is None
+    assert brought(spark.range(0), 1000) == []
+    assert brought(spark.sparkContext.emptyRDD().toDF("id long"), 1000) == []
+    assert OneTask(few_calls=False).rows(numbers, 1000, 1 << 20) is None
+
+
+def test_what_it_costs_to_begin_a_segment_does_not_add_up_to_a_long_time_of_reading(spark, tmp_path, monkeypatch):
+    ran, told, run, execute = [], [], SegmentPlan.run, SparkExecution.run
+
+    def noted_run(*given, **more):
+        done = run(*given, **more)
+        ran.append(done.reading_ms)
+        return done
+
+    def noted_execute(execution, *given):
+        receipts = execute(execution, *given)
+        told.append(execution.reading_ms)
+        return receipts
+
+    monkeypatch.setattr(SegmentPlan, "run", noted_run)
+    monkeypatch.setattr(SparkExecution, "run", noted_execute)
+    stream = Ferry(spark, str(tmp_path), idle=None).stream(generator(spark, rows=100))
+    for name in ("One", "Two", "Three"):
+        stream = stream.key_by("key").aggregate(name=name, n=aggregates.count()).where("n > 0")
+    stream.write(sinks.none()).start("segments", instances=2, trigger=ONCE).wait()
+    assert len(ran) == 3
+    assert told == [max(ran)]
 
 
 def test_a_task_runs_in_the_workers_that_queries_have(spark):

@@ -30,7 +30,11 @@ KINDS = {
     "word": KeySchema(pa.schema([("k", pa.int64())])),
     "string": KeySchema(pa.schema([("k", pa.string())])),
     "composite": KeySchema(pa.schema([("k", pa.string()), ("d", pa.decimal128(9, 2))])),
+    "panes": KeySchema(pa.schema([("t", pa.timestamp("us", "UTC")), ("k", pa.string())]), entries=True),
+    "panes, nulls": KeySchema(pa.schema([("t", pa.timestamp("us")), ("k", pa.int64())]), entries=True, nulls=True),
+    "entries": KeySchema(pa.schema([("k", pa.int32()), ("place", pa.int64())]), entries=True),
 }
+TIMES = range(-10_000_000, 10_000_001, 2_500_000)
 # Forged hashes make most keys of a group collide, which a good hash would hide for years.
 HASHES = {"spread": 0x61C8864680B583EB, "forged": 0}
 
@@ -52,7 +56,14 @@ class Case:
         text = pa.array(["t" * (i % 5) + str(i) for i in ids], pa.string())
         decimals = pa.array([Decimal(i) / 4 for i in ids], pa.decimal128(9, 2))
         words = pa.array(ids, pa.int64())
-        return {"word": [words], "string": [text], "composite": [text, decimals]}[self.kind]
+        if self.kind.startswith("panes"):
+            times = pa.array([self.time(i) for i in ids], self.key.fields.types[0])
+            return [times, words if self.key.nulls else text]
+        some = pa.array([i % 3 for i in ids], pa.int32())
+        return {"word": [words], "string": [text], "composite": [text, decimals], "entries": [some, words]}[self.kind]
+
+    def time(self, i: int) -> int:
+        return TIMES[i % len(TIMES)]
 
     @property
     def key(self) -> KeySchema:
@@ -143,6 +154,16 @@ def check(case: Case, opened: store.Store, epochs: list[int], model: dict[int, R
             continue
         part = opened.scan(group, epochs[group])
         mine = {i: row for i, row in model.items() if case.group(i) == group}
+        assert part.schema == store.part_schema(case.key, case.state)
+        assert sorted(rows_of(part), key=repr) == sorted(rows_of(case.part(mine)), key=repr)
+    if case.kind.startswith("panes"):
+        check_before(case, opened, np.flatnonzero(np.array(epochs) >= 0), model)
+
+
+def check_before(case: Case, opened: store.Store, groups: np.ndarray, model: dict[int, Row]) -> None:
+    for bound in (TIMES[0], -1, 0, TIMES[5], TIMES[-1] + 1):
+        mine = {i: row for i, row in model.items() if case.group(i) in groups and case.time(i) < bound}
+        part = opened.before(groups, pa.scalar(bound, case.key.fields.types[0]))
         assert part.schema == store.part_schema(case.key, case.state)
         assert sorted(rows_of(part), key=repr) == sorted(rows_of(case.part(mine)), key=repr)
 

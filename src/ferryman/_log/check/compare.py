@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from ferryman._log.check.timeline import Timeline
 from ferryman._log.files.checkpoint import Checkpoint
-from ferryman._log.fold.fold import RUN_ROWS, Groups, LoggedTable, fold, keys_of, runs_of_groups
+from ferryman._log.fold.bases import Groups
+from ferryman._log.fold.fold import RUN_ROWS, LoggedTable, fold, keys_of, runs_of_groups
 from ferryman._state.keys import KeySchema, distinct
 
 
@@ -102,7 +103,7 @@ class _Chain:
                 known = known and timeline.folds(epoch)
                 if known:
                     self._take(epoch)
-            if epoch in timeline.lists and epoch not in timeline.unsound_snapshots:
+            if timeline.is_whole(epoch):
                 rows = self._snapshot(epoch)
                 if known and not same_state(self._folded(), rows, self._table.key):
                     differing.add(epoch)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.fold.bases import bases
 from ferryman._log.fold.fold import rebuild, runs_of_groups
 from ferryman._model.card import JobCard, TableCard
 from ferryman._model.errors import UnknownOption
@@ -99,7 +100,7 @@ def describe(checkpoint: Checkpoint, epoch: int | None = None) -> Description:
     if epoch is None:
         epoch = kept[-1] if kept else 0
     manifest = (manifests.get(epoch) or checkpoint.manifest(epoch)) if epoch or kept else None
-    snapshots = [checkpoint.snapshot(number) for number in checkpoint.snapshots()]
+    snapshots = [*bases(checkpoint, 1 << 62)][::-1]
     return Description(
         checkpoint=checkpoint.directory.uri,
         job=card.job,
@@ -167,7 +168,7 @@ def _table(
 
 def _parts(checkpoint: Checkpoint, card: JobCard, table: str, epoch: int) -> Iterator[pa.Table]:
     """Rebuild a table's state run by run of key groups, so that memory does not follow the whole of it."""
-    base = checkpoint.snapshot_before(epoch)
+    base = next(bases(checkpoint, epoch), None)
     rows = sum(file.rows for file in base.tables.get(table, ())) if base else 0
     for number in range((base.epoch if base else 0) + 1, epoch + 1):
         rows += sum(ref.rows for ref in checkpoint.manifest(number).tables.get(table, ()))

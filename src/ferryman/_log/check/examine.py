@@ -87,7 +87,7 @@ def examine_snapshot_file(checkpoint: Checkpoint, file: SnapshotFile, files: Tab
     try:
         data = _sound_bytes(checkpoint, file)
         parquet, stored = parquet_of(data, file.bytes, MOST_GROUPS if files is None else files.table.total)
-        parts = parts_of(parquet, range(parquet.num_row_groups), file.bytes, file.decoded)
+        parts = list(parts_of(parquet, range(parquet.num_row_groups), file.bytes, file.decoded))
         rows = pa.concat_tables(parts) if parts else parquet.schema_arrow.empty_table()
         _expect_rows(rows, file.rows)
         if files is None:

@@ -18,8 +18,6 @@ from ferryman._model.held_rows import HeldRows
 from ferryman._model.manifest import Manifest
 from ferryman._model.snapshot import Snapshot, SnapshotFile
 
-Place = tuple[str, int]
-
 # So many manifests may be missing for each of them to be named as a fault.
 MOST_MISSING = 10_000
 
@@ -37,17 +35,18 @@ class Timeline:
     manifests, lists
         Those manifests and lists of snapshots that could be read and make sense.
     faults
-        What is wrong with the others: the file, the fault, and ("manifest" or "snapshot", epoch).
+        What is wrong with the others: the file, and the fault.
+    unsound
+        The deltas and files of snapshots that were found damaged or missing.
     """
 
     epochs: tuple[int, ...] = ()
     snapshots: list[int] = field(default_factory=list)
     manifests: dict[int, Manifest] = field(default_factory=dict)
     lists: dict[int, Snapshot] = field(default_factory=dict)
-    faults: list[tuple[str, str, Place]] = field(default_factory=list)
+    faults: list[tuple[str, str]] = field(default_factory=list)
     files: set[str] = field(default_factory=set)
-    unsound_deltas: set[int] = field(default_factory=set)
-    unsound_snapshots: set[int] = field(default_factory=set)
+    unsound: set[str] = field(default_factory=set)
 
     @classmethod
     def read(cls, checkpoint: Checkpoint, card: JobCard | None) -> Timeline:
@@ -74,25 +73,22 @@ class Timeline:
         """Give the snapshot that an epoch is rebuilt from; 0 where it is rebuilt from the first delta on."""
         return max((number for number in self.snapshots if number <= epoch), default=0)
 
-    def damaged_by(self, kind: str, epoch: int) -> tuple[int, ...]:
-        """List the kept epochs that need a manifest, the deltas of an epoch, or a snapshot."""
-        if kind == "snapshot":
-            return tuple(later for later in self.epochs if self.base(later) == epoch)
-        own = kind == "manifest"
-        return tuple(
-            later for later in self.epochs if (own and later == epoch) or (later >= epoch and self.base(later) < epoch)
-        )
+    @property
+    def tables(self) -> list[str]:
+        """Name the tables that there are files of."""
+        named = [manifest.tables.keys() for manifest in self.manifests.values()]
+        named += [listed.tables.keys() for listed in self.lists.values()]
+        return sorted({name for names in named for name in names})
 
     def folds(self, epoch: int) -> bool:
         """Tell whether the deltas of an epoch are there and sound."""
-        return epoch in self.manifests and epoch not in self.unsound_deltas
+        named = self.manifests[epoch].tables.values() if epoch in self.manifests else None
+        return named is not None and not any(ref.file in self.unsound for refs in named for ref in refs)
 
-    def base_without(self, snapshot: int) -> int | None:
-        """Give what the epochs of a snapshot could be rebuilt from if it did not exist; None if from nothing."""
-        earlier = [0, *(number for number in self.snapshots if number < snapshot)]
-        base = earlier[-1]
-        sound = base == 0 or (base in self.lists and base not in self.unsound_snapshots)
-        return base if sound and all(self.folds(epoch) for epoch in range(base + 1, snapshot + 1)) else None
+    def is_whole(self, snapshot: int) -> bool:
+        """Tell whether a snapshot and all its files are there and sound."""
+        named = self.lists[snapshot].tables.values() if snapshot in self.lists else None
+        return named is not None and not any(file.file in self.unsound for files in named for file in files)
 
     def deltas(self) -> Iterator[tuple[Manifest, str, DeltaRef]]:
         """List every delta named, oldest first, with its table."""
@@ -104,9 +100,12 @@ class Timeline:
     def held(self) -> Iterator[tuple[Manifest, HeldRows]]:
         """List the rows that wait after an epoch, oldest first; epochs may share a file."""
         for manifest in self.manifests.values():
-            for instances in manifest.held.values():
-                for rows in instances:
-                    yield manifest, rows
+            for rows in self.held_after(manifest.epoch):
+                yield manifest, rows
+
+    def held_after(self, epoch: int) -> list[HeldRows]:
+        """List the rows that wait after an epoch."""
+        return [rows for instances in self.manifests[epoch].held.values() for rows in instances]
 
     def snapshot_files(self) -> Iterator[tuple[Snapshot, str, SnapshotFile]]:
         """List every file of a snapshot named, oldest first, with its table; snapshots may share files."""
@@ -180,9 +179,7 @@ class Timeline:
                 self.lists[epoch] = snapshot
 
     def _wrong(self, kind: str, epoch: int, what: str) -> None:
-        if kind == "snapshot":
-            self.unsound_snapshots.add(epoch)
-        self.faults.append((f"{kind}s/{epoch:012d}.json", what, (kind, epoch)))
+        self.faults.append((f"{kind}s/{epoch:012d}.json", what))
 
 
 def _intended(checkpoint: Checkpoint) -> int:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ferryman._log.check.compare import snapshots_that_differ
 from ferryman._log.check.examine import TableFiles, examine_delta, examine_snapshot_file
 from ferryman._log.check.timeline import Timeline
+from ferryman._log.check.way_back import back_to
+from ferryman._log.check.ways import Ways
 from ferryman._log.files.checkpoint import CARD, TOLD, Checkpoint
+from ferryman._log.files.mend_notes import MENDED, Mended, mended
+from ferryman._log.files.rewind_note import REWIND, how_to_finish, unfinished_rewind
 from ferryman._log.files.term import read_term
 from ferryman._model.card import JobCard
 from ferryman._model.delta import DeltaRef
@@ -25,6 +29,20 @@ from ferryman._model.snapshot import SnapshotFile
 Progress = Callable[[int, int], None]
 
 RESTORE = "Restore it from a backup of the checkpoint."
+_COVERED = "Nothing needs to be done: a snapshot covers it, so no kept epoch needs it."
+_MENDED = (
+    "Nothing needs to be done: its epochs are rebuilt from an older snapshot and the deltas since. A job that runs "
+    "writes it anew when it reads it."
+)
+
+
+class _Found(NamedTuple):
+    """A fault, and what is known of it before all are: None for damages that follow from the others."""
+
+    file: str
+    what: str
+    damages: tuple[int, ...] | None
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -63,6 +81,8 @@ class Report:
         How many files were checked, and their size.
     orphans
         Files that no kept epoch names: left by killed tasks, and deleted by the next retention.
+    mended
+        The files that a job has written anew as they were damaged or missing, oldest first.
     """
 
     checkpoint: str
@@ -74,6 +94,7 @@ class Report:
     bytes: int
     faults: tuple[Fault, ...]
     orphans: int
+    mended: tuple[Mended, ...] = ()
 
     @property
     def sound(self) -> bool:
@@ -126,7 +147,8 @@ class _Verification:
         self._checkpoint = checkpoint
         self._on_progress = on_progress
         self._done = self._total = 0
-        self._found: list[tuple[str, str, tuple[int, ...], str]] = []
+        self._found: list[_Found] = []
+        self._mended: tuple[Mended, ...] = ()
 
     def run(self) -> Report:
         card = self._card()
@@ -144,31 +166,54 @@ class _Verification:
         tables = card.tables if card else {}
         files = {name: TableFiles.of(name, table, card.groups) for name, table in tables.items()} if card else {}
         self._examine(timeline, files)
-        for file, what, place in timeline.faults:
-            self._fault(file, what, timeline.damaged_by(*place), self._remedy(timeline, *place))
+        for file, what in timeline.faults:
+            self._fault(file, what)
         present = [files[name].table for name, table in tables.items() if not table.dropped]
         for name, epoch in snapshots_that_differ(self._checkpoint, timeline, present, self._advance):
             self._fault(
                 f"snapshots/{epoch:012d}.json",
                 f"is not what the deltas up to epoch {epoch} fold to, for table {name!r}",
-                timeline.damaged_by("snapshot", epoch),
-                self._remedy(timeline, "snapshot", epoch),
+                tuple(later for later in timeline.epochs if timeline.base(later) == epoch),
+                RESTORE,
             )
+        faults, rebuildable = self._weighed(timeline)
         named = timeline.files | set(refs)
-        damaged = {epoch for _, _, epochs, _ in self._found for epoch in epochs}
-        if card is None:
-            damaged.update(timeline.epochs)
         return Report(
             checkpoint=self._checkpoint.directory.uri,
             job=card.job if card else None,
             epochs=timeline.epochs,
-            rebuildable=tuple(epoch for epoch in timeline.epochs if epoch not in damaged),
+            rebuildable=() if card is None else rebuildable,
             snapshots=tuple(timeline.snapshots),
             files=len(named) + 1,
             bytes=sum(refs.values()),
-            faults=tuple(Fault(*found) for found in self._found),
+            faults=faults,
             orphans=len(set(listed) - named),
+            mended=self._mended,
         )
+
+    def _weighed(self, timeline: Timeline) -> tuple[tuple[Fault, ...], tuple[int, ...]]:
+        """Say of each fault which epochs it damages and what to do, and which epochs can be rebuilt."""
+        ways = Ways(timeline) if self._found else None
+        lost = (
+            {}
+            if ways is None
+            else {epoch: way.stumbles for epoch in timeline.epochs if not (way := ways.to(epoch)).leads}
+        )
+        damages = [
+            tuple(epoch for epoch, stumbles in lost.items() if found.file in stumbles)
+            if found.damages is None
+            else found.damages
+            for found in self._found
+        ]
+        damaged = {*lost}.union(*damages)
+        rebuildable = tuple(epoch for epoch in timeline.epochs if epoch not in damaged)
+        faults = [
+            Fault(
+                found.file, found.what, epochs, found.remedy or self._remedy(found.file, epochs, timeline, rebuildable)
+            )
+            for found, epochs in zip(self._found, damages, strict=True)
+        ]
+        return tuple(faults), rebuildable
 
     # -- the passes ------------------------------------------------------------------------------
 
@@ -206,15 +251,27 @@ class _Verification:
             self._checkpoint.told()
         except FerrymanError:
             self._fault(TOLD, "is truncated or altered", (), "Delete it: the sinks are then told again.")
+        try:
+            rewind = unfinished_rewind(self._checkpoint)
+            if rewind is not None:
+                what = f"tells that a rewind to epoch {rewind.to} was begun and not finished"
+                self._fault(REWIND, what, (), f"{how_to_finish(self._checkpoint, rewind)}.")
+        except FerrymanError:
+            self._fault(
+                REWIND, "is truncated or altered", (), f"{RESTORE} If there is none, delete it and rewind again."
+            )
+        try:
+            self._mended = mended(self._checkpoint)
+        except FerrymanError:
+            self._fault(MENDED, "is truncated or altered", (), "Delete it: it only tells what was mended.")
 
     def _examine(self, timeline: Timeline, files: dict[str, TableFiles]) -> None:
         for manifest, table, ref in timeline.deltas():
             what = examine_delta(self._checkpoint, ref, manifest.routing, files.get(table))
             self._advance(ref.bytes)
             if what is not None:
-                timeline.unsound_deltas.add(manifest.epoch)
-                epoch = manifest.epoch
-                self._fault(ref.file, what, timeline.damaged_by("delta", epoch), self._remedy(timeline, "delta", epoch))
+                timeline.unsound.add(ref.file)
+                self._fault(ref.file, what)
         waiting: dict[DeltaRef, list[int]] = {}
         for manifest, held in timeline.held():
             waiting.setdefault(held.file, []).append(manifest.epoch)
@@ -225,33 +282,27 @@ class _Verification:
                 self._fault(ref.file, what, tuple(epochs), RESTORE)
         # Snapshots may share a file, and each of them says by itself what is in it.
         examined: dict[SnapshotFile, str | None] = {}
-        for snapshot, table, file in timeline.snapshot_files():
+        for _, table, file in timeline.snapshot_files():
             if file not in examined:
                 examined[file] = examine_snapshot_file(self._checkpoint, file, files.get(table))
                 self._advance(file.bytes)
-            if examined[file] is not None:
-                timeline.unsound_snapshots.add(snapshot.epoch)
-        for file, what in examined.items():
-            if what is not None:
-                of = [snapshot.epoch for snapshot, _, other in timeline.snapshot_files() if other == file]
-                damaged = sorted({epoch for base in of for epoch in timeline.damaged_by("snapshot", base)})
-                self._fault(file.file, what, tuple(damaged), self._remedy(timeline, "snapshot", of[-1]))
+                if (what := examined[file]) is not None:
+                    timeline.unsound.add(file.file)
+                    self._fault(file.file, what)
 
     # -- faults ----------------------------------------------------------------------------------
 
-    def _fault(self, file: str, what: str, damages: tuple[int, ...], remedy: str) -> None:
-        self._found.append((file, what, damages, remedy))
+    def _fault(self, file: str, what: str, damages: tuple[int, ...] | None = None, remedy: str = "") -> None:
+        self._found.append(_Found(file, what, damages, remedy))
 
-    def _remedy(self, timeline: Timeline, kind: str, epoch: int) -> str:
-        if kind == "snapshot" and (base := timeline.base_without(epoch)) is not None:
-            start = f"the snapshot of epoch {base}" if base else "the first epoch"
-            return (
-                f"{RESTORE} If there is none, delete snapshots/{epoch:012d}.json: its epochs are then rebuilt from "
-                f"{start} and the deltas since."
-            )
-        if not timeline.damaged_by(kind, epoch):
-            return "Nothing needs to be done: a snapshot covers it, so no kept epoch needs it."
-        return RESTORE
+    def _remedy(self, file: str, damages: tuple[int, ...], timeline: Timeline, rebuildable: tuple[int, ...]) -> str:
+        if not damages:
+            return _MENDED if file.startswith("snapshots/") else _COVERED
+        if timeline.epochs[-1] in rebuildable:
+            return f"{RESTORE} The newest epoch does not need it."
+        if not rebuildable:
+            return RESTORE
+        return f"{RESTORE} If there is none: {back_to(self._checkpoint, rebuildable[-1])}"
 
     def _advance(self, by: int) -> None:
         self._done += by

@@ -9,6 +9,7 @@ The layout is an open format, described in docs/checkpoint-format.md:
     snapshots/000000000040.json, 000000000040-<table>-<first group>-<checksum>.parquet
     terms/000000000007.json                         the seventh run of the job: the newest may write
     intents/000000000007.json                       the epoch under way in that run, if no batch tells all of it
+    decisions/000000000007.json                     what the autoscaler of that run has decided
     told.json                                       the newest epoch, where every sink knows of it
     spark/                                          Spark's own checkpoint: offsets and commits
 
@@ -30,6 +31,7 @@ import xxhash
 
 from ferryman._log.files.cards import check_card
 from ferryman._log.files.contradictions import manifest_contradiction, snapshot_contradiction
+from ferryman._log.files.damage import Damage
 from ferryman._log.files.directory import Directory
 from ferryman._log.files.newest_manifest import newest_manifest
 from ferryman._log.files.untrusted import Unsound, rows_of
@@ -54,7 +56,7 @@ CARD = "ferryman.json"
 _INTENT = "intent.json"
 TOLD = "told.json"
 # Where a job writes: made and synced when it starts, so that whoever writes there first does not have to.
-FOLDERS = ("manifests", "deltas", "held", "snapshots", "terms", "intents")
+FOLDERS = ("manifests", "deltas", "held", "snapshots", "terms", "intents", "decisions")
 _SPARK_FOLDERS = ("spark", "spark/offsets", "spark/commits", "spark/sources")
 
 # What a checkpoint holds, Ferryman's and Spark's: a directory with any of these and no card is not a new one.
@@ -82,8 +84,11 @@ class Checkpoint:
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
+        self.damage = Damage()
         # As the card has it, once that was read.
         self._groups: int | None = None
+        # What was read of deltas, rows that are held, and snapshots.
+        self.read_bytes = 0
 
     # -- the job's card --------------------------------------------------------------------------
 
@@ -318,6 +323,7 @@ class Checkpoint:
                 f"{name} in {self.directory.uri} {why}, so it is not what was committed. Restore the file from "
                 "a backup of the checkpoint; `ferryman verify` lists the epochs that can still be rebuilt."
             )
+        self.read_bytes += size
         return data
 
     # -- snapshots -------------------------------------------------------------------------------
@@ -341,15 +347,12 @@ class Checkpoint:
         """Make a snapshot known, after all its files are there."""
         self._write_json(f"snapshots/{snapshot.epoch:012d}.json", asdict(snapshot), new=False)
 
-    def snapshot_before(self, epoch: int) -> Snapshot | None:
-        """Read the newest snapshot at or before an epoch."""
-        usable = [number for number in self.snapshots() if number <= epoch]
-        if not usable:
-            return None
-        snapshot = self.snapshot(usable[-1])
-        contradiction = snapshot_contradiction(snapshot, usable[-1], self._groups)
+    def sound_snapshot(self, epoch: int) -> Snapshot:
+        """Read the list of a snapshot's files; one that makes no sense is no better than a damaged one."""
+        snapshot = self.snapshot(epoch)
+        contradiction = snapshot_contradiction(snapshot, epoch, self._groups)
         if contradiction is not None:
-            raise self._unsound(f"snapshots/{usable[-1]:012d}.json", contradiction)
+            raise self._unsound(f"snapshots/{epoch:012d}.json", contradiction)
         return snapshot
 
     # -- JSON with a checksum --------------------------------------------------------------------

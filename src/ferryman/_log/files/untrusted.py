@@ -240,8 +240,8 @@ def groups_in(metadata: pq.FileMetaData, total: int) -> list[int]:
     return held
 
 
-def parts_of(file: pq.ParquetFile, row_groups: Iterable[int], size: int, decoded: int | None) -> list[pa.Table]:
-    """Read some row groups of a snapshot's file, each by itself, validated.
+def parts_of(file: pq.ParquetFile, row_groups: Iterable[int], size: int, decoded: int | None) -> Iterator[pa.Table]:
+    """Read some row groups of a snapshot's file, one by one, validated.
 
     Reading ends where it is more than the file may become. Sizes in the file itself do not tell: they are those of
     encoded values, and whoever wrote it may have put anything there.
@@ -256,10 +256,10 @@ def parts_of(file: pq.ParquetFile, row_groups: Iterable[int], size: int, decoded
     most = may_become(size)
     if decoded is not None:
         most = min(most, 2 * decoded + _DECODED_MORE)
-    parts, become = [], 0
-    with reading("Parquet of a snapshot"):
-        for number in row_groups:
-            batches = []
+    become = 0
+    for number in row_groups:
+        batches = []
+        with reading("Parquet of a snapshot"):
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], use_threads=False):
                 become += batch.nbytes
                 if become > most:
@@ -267,8 +267,8 @@ def parts_of(file: pq.ParquetFile, row_groups: Iterable[int], size: int, decoded
                 batch.validate(full=True)
                 _refuse_endless(pa.Table.from_batches([batch]), 8 * most)
                 batches.append(batch)
-            parts.append(pa.Table.from_batches(batches, file.schema_arrow))
-    return parts
+            part = pa.Table.from_batches(batches, file.schema_arrow)
+        yield part
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -6,18 +6,15 @@ the main copy is at, or, where there is no usable main copy, the checkpoint.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ferryman._log.files.checkpoint import Checkpoint
-from ferryman._log.fold.fold import (
-    Groups,
-    LoggedTable,
-    base_of,
-    despite_retention,
-)
+from ferryman._log.fold.bases import Groups, parts_before
+from ferryman._log.fold.fold import LoggedTable, despite_retention
 from ferryman._model.delta import DeltaRef
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta, StaleTask
 from ferryman._state.earlier_columns import Evolution
@@ -62,22 +59,31 @@ def advance(
     logged = LoggedTable(name=table, key=key, state=state, total=total, evolution=evolution)
     for epoch in np.unique(at[behind]).tolist():
         late = groups[at == epoch]
-        if epoch == to - 1 and newest is not None:
-            store.apply(logged.folded([logged.read_delta(checkpoint, ref) for ref in newest]), late, to)
-        elif not (0 <= epoch < to and _catch_up(store, checkpoint, logged, late, epoch, to)):
+        refs = newest if epoch == to - 1 else None
+        if epoch < 0 or not _catch_up(store, checkpoint, logged, late, epoch, to, refs):
             _rebuild(store, checkpoint, logged, late, to)
             rebuilt += len(late)
     return rebuilt
 
 
-def _catch_up(store: Store, checkpoint: Checkpoint, table: LoggedTable, groups: Groups, after: int, to: int) -> bool:
+def _catch_up(
+    store: Store,
+    checkpoint: Checkpoint,
+    table: LoggedTable,
+    groups: Groups,
+    after: int,
+    to: int,
+    newest: Sequence[DeltaRef] | None,
+) -> bool:
     """Apply the deltas between two epochs; False where only a snapshot in between can help."""
     try:
-        _apply_chain(store, checkpoint, table, groups, after, to)
+        if newest is None:
+            _apply_chain(store, checkpoint, table, groups, after, to)
+        else:
+            store.apply(table.folded([table.read_delta(checkpoint, ref) for ref in newest]), groups, to)
     except (MissingDelta, CorruptCheckpoint):
         # Retention forgets old deltas, perhaps just now; where a later snapshot covers them they are not needed.
-        base = checkpoint.snapshot_before(to)
-        if base is None or base.epoch <= after:
+        if not any(after < number <= to for number in checkpoint.snapshots()):
             raise
         return False
     return True
@@ -85,12 +91,17 @@ def _catch_up(store: Store, checkpoint: Checkpoint, table: LoggedTable, groups: 
 
 def _rebuild(store: Store, checkpoint: Checkpoint, table: LoggedTable, groups: Groups, to: int) -> None:
     """Make mains anew: from the snapshot before the epoch, file by file, and the deltas since."""
+    at = int(store.epochs()[groups].max(initial=-1))
 
     def make() -> None:
-        base, after = base_of(checkpoint, to)
-        for within, part in table.read_parts(checkpoint, base, groups):
+        reached = np.full(table.total, to)
+        for within, part, after in parts_before(checkpoint, table, to, groups, since=at):
             store.ingest(part, within, after)
-        _apply_chain(store, checkpoint, table, groups, after, to)
+            reached[within] = after
+        # Those that are furthest behind first come up with the next, so that no delta is read twice.
+        steps = [*np.unique(reached[groups]).tolist(), to]
+        for after, upto in itertools.pairwise(steps):
+            _apply_chain(store, checkpoint, table, groups[reached[groups] <= after], after, upto)
 
     despite_retention(checkpoint, make)
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ferryman._log.files.cards import evolution_of, schemas_of
 from ferryman._log.files.checkpoint import Checkpoint, chain
-from ferryman._log.files.untrusted import fitted, parquet_of, parts_of
+from ferryman._log.files.untrusted import Unsound, fitted, parquet_of, parts_of
+from ferryman._log.fold.bases import Groups, parts_before
 from ferryman._model.card import JobCard, TableCard
 from ferryman._model.delta import DeltaRef
 from ferryman._model.errors import MissingDelta, UnknownOption
@@ -29,8 +29,9 @@ from ferryman._state.keys import Keys, KeySchema, last
 from ferryman._state.store.contract import DELETED, HASH, delta_schema, part_schema
 
 RUN_ROWS = 4 << 20
+# How much of a file of a snapshot is read at once.
+RUN_BYTES = 8 << 20
 
-Groups = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 
@@ -105,16 +106,37 @@ class LoggedTable:
             rows = fitted(rows, delta_schema(self.key, self.state), self.key, self.evolution)
         return of_groups(rows, groups, self.total)
 
-    def read_part(self, checkpoint: Checkpoint, file: SnapshotFile, groups: Groups | None = None) -> pa.Table:
-        """Read a file of a snapshot, or what it has of some key groups."""
+    def read_runs(
+        self, checkpoint: Checkpoint, file: SnapshotFile, groups: Groups | None = None
+    ) -> Iterator[tuple[Groups, pa.Table]]:
+        """Read a file of a snapshot, or what it has of some key groups, a run of groups at a time.
+
+        Those that it has no rows of come with the last run. A run is small, so that the memory of one does for the
+        next: memory that was never used before takes longer to get than all the rest.
+        """
         data = checkpoint.verified(file.file, file.checksum, file.bytes)
         with checkpoint.sound(file.file):
             parquet, stored = parquet_of(data, file.bytes, self.total)
+            if stored != sorted(stored):
+                raise Unsound("does not hold its key groups in their order")
             wanted = range(len(stored)) if groups is None else np.flatnonzero(np.isin(stored, groups)).tolist()
-            parts = parts_of(parquet, wanted, file.bytes, file.decoded)
-            rows = pa.concat_tables(parts) if parts else parquet.schema_arrow.empty_table()
-            rows = rows.replace_schema_metadata(None)
-            return fitted(rows, part_schema(self.key, self.state), self.key, self.evolution)
+            left = np.unique(stored) if groups is None else groups
+            run: list[pa.Table] = []
+            for number, part in zip(wanted, parts_of(parquet, wanted, file.bytes, file.decoded), strict=True):
+                # A large group has several row groups.
+                if sum(earlier.nbytes for earlier in run) >= RUN_BYTES and stored[number] != stored[number - 1]:
+                    yield left[left < stored[number]], self._fitted(run)
+                    left, run = left[left >= stored[number]], []
+                run.append(part)
+            yield left, self._fitted(run or [parquet.schema_arrow.empty_table()])
+
+    def _fitted(self, run: list[pa.Table]) -> pa.Table:
+        rows = pa.concat_tables(run).replace_schema_metadata(None)
+        return fitted(rows, part_schema(self.key, self.state), self.key, self.evolution)
+
+    def read_part(self, checkpoint: Checkpoint, file: SnapshotFile, groups: Groups | None = None) -> pa.Table:
+        """Read a file of a snapshot, or what it has of some key groups."""
+        return pa.concat_tables([run for _, run in self.read_runs(checkpoint, file, groups)])
 
     def read_parts(
         self, checkpoint: Checkpoint, snapshot: Snapshot | None, groups: Groups
@@ -155,21 +177,6 @@ def _owners(routing: RoutingTable, groups: Groups) -> set[int]:
     return owners.union(*(instances for group, instances in routing.workers().items() if group in groups))
 
 
-def base_of(checkpoint: Checkpoint, epoch: int) -> tuple[Snapshot | None, int]:
-    """Give the snapshot that an epoch is rebuilt from, if there is one, and the epoch after which deltas are needed."""
-    base = checkpoint.snapshot_before(epoch)
-    after = base.epoch if base else 0
-    if epoch > after:
-        epochs = checkpoint.epochs()
-        if not epochs or epochs[0] > after + 1 or epochs[-1] < epoch:
-            raise MissingDelta(
-                f"epoch {epoch} of {checkpoint.directory.uri} cannot be rebuilt: it needs the deltas of epochs "
-                f"{after + 1} to {epoch}, and the manifests kept are {epochs[:1] or 'none'} to {epochs[-1:] or 'none'}."
-                " Ask for an epoch inside the retention."
-            )
-    return base, after
-
-
 def despite_retention(checkpoint: Checkpoint, read: Callable[[], T]) -> T:
     """Read what the retention may be replacing: again, as long as there is a newer snapshot to begin with."""
     while True:
@@ -195,8 +202,21 @@ def _rebuild(checkpoint: Checkpoint, name: str, epoch: int, groups: Groups | Non
     if card is None or name not in card.tables:
         known = ", ".join(sorted(card.tables)) if card else "none"
         raise UnknownOption(f"{checkpoint.directory.uri} has no table {name!r}; it has: {known}. Check the name.")
-    table = LoggedTable.of(name, card.tables[name], card.groups)
-    base, after = base_of(checkpoint, epoch)
-    part = table.read_snapshot(checkpoint, base, groups)
-    deltas = [delta for _, delta in table.read_chain(checkpoint, after, epoch, groups)]
-    return fold(part, table.folded(deltas), table.key, table.state)
+    return rebuilt(checkpoint, LoggedTable.of(name, card.tables[name], card.groups), epoch, groups)
+
+
+def rebuilt(checkpoint: Checkpoint, table: LoggedTable, epoch: int, groups: Groups | None = None) -> pa.Table:
+    """Fold the state of some key groups as of an epoch; of some the chain may be longer than of others."""
+    bases: dict[int, list[tuple[Groups, pa.Table]]] = {}
+    every = np.arange(table.total) if groups is None else groups
+    for within, part, after in parts_before(checkpoint, table, epoch, every):
+        bases.setdefault(after, []).append((within, part))
+    found = []
+    for after, parts in bases.items():
+        whose = groups if len(bases) == 1 else np.concatenate([mine for mine, _ in parts])
+        deltas = [delta for _, delta in table.read_chain(checkpoint, after, epoch, whose)]
+        part = pa.concat_tables([part for _, part in parts]).combine_chunks()
+        found.append(fold(part, table.folded(deltas), table.key, table.state))
+    if not found:
+        return part_schema(table.key, table.state).empty_table()
+    return found[0] if len(found) == 1 else pa.concat_tables(found).combine_chunks()

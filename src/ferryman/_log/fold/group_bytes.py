@@ -11,6 +11,8 @@ import pyarrow as pa
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import NotPlain
 from ferryman._log.files.untrusted import parquet_of
+from ferryman._log.fold.bases import Failures, bases
+from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.key_groups import group_of
 from ferryman._model.manifest import Manifest
 from ferryman._model.snapshot import Snapshot
@@ -56,6 +58,7 @@ class StateWeight:
     def __init__(self, checkpoint: Checkpoint, groups: int) -> None:
         self._checkpoint = checkpoint
         self._groups = groups
+        self._newest = 0
         self._base: tuple[int, Floats] = (0, np.zeros(groups))
         # What epochs have added that nobody tells of.
         self._spread_of: dict[int, Floats] = {}
@@ -71,8 +74,8 @@ class StateWeight:
             By how many bytes key groups grew in epochs whose tasks have told; others are looked up, and spread evenly.
         """
         snapshots = self._checkpoint.snapshots()
-        if snapshots and snapshots[-1] != self._base[0]:
-            self._base = snapshots[-1], self._weigh(self._checkpoint.snapshot(snapshots[-1]))
+        if snapshots and snapshots[-1] != self._newest:
+            self._newest, self._base = snapshots[-1], self._weigh(snapshots[-1])
         since, weight = self._base[0], self._base[1].copy()
         told, spread_of = grown or {}, {}
         for later in range(since + 1, epoch + 1):
@@ -89,21 +92,31 @@ class StateWeight:
         found: Floats = np.maximum(weight, 0.0)
         return found
 
-    def _weigh(self, snapshot: Snapshot) -> Floats:
+    def _weigh(self, newest: int) -> tuple[int, Floats]:
+        """Weigh the newest snapshot of which all files can be read, and give its epoch."""
+        failures: Failures = {}
+        for snapshot in bases(self._checkpoint, newest, failures):
+            try:
+                return snapshot.epoch, self._weight_of(snapshot)
+            except (MissingDelta, CorruptCheckpoint) as error:
+                failures[f"snapshots/{snapshot.epoch:012d}.json"] = error
+        # So nobody has read any of it; who has to will say what is wrong.
+        raise next(iter(failures.values()))
+
+    def _weight_of(self, snapshot: Snapshot) -> Floats:
         """Read from the ends of a snapshot's files how large each key group's part is."""
         weight = np.zeros(self._groups)
-        for files in snapshot.tables.values():
-            for listed in files:
-                try:
-                    file = self._checkpoint.directory.open(listed.file)
-                except FileNotFoundError:
-                    raise self._checkpoint.missing(listed.file) from None
-                except NotPlain as error:
-                    raise self._checkpoint.unreadable(listed.file, error) from error
-                with file, self._checkpoint.sound(listed.file):
-                    parts, held = parquet_of(file, listed.bytes, self._groups)
-                    for place, group in enumerate(held):
-                        weight[group] += parts.metadata.row_group(place).total_byte_size
+        for listed in (file for files in snapshot.tables.values() for file in files):
+            try:
+                file = self._checkpoint.directory.open(listed.file)
+            except FileNotFoundError:
+                raise self._checkpoint.missing(listed.file) from None
+            except NotPlain as error:
+                raise self._checkpoint.unreadable(listed.file, error) from error
+            with file, self._checkpoint.sound(listed.file):
+                parts, held = parquet_of(file, listed.bytes, self._groups)
+                for place, group in enumerate(held):
+                    weight[group] += parts.metadata.row_group(place).total_byte_size
         return weight
 
     def _spread(self, manifest: Manifest) -> Floats:

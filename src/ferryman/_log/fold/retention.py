@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ferryman._log.files.checkpoint import Checkpoint, is_number
-from ferryman._log.fold.snapshot import files_of
+from ferryman._log.fold.bases import bases, files_of
 from ferryman._os.faults import reach
 
 
@@ -36,7 +36,10 @@ def prune(checkpoint: Checkpoint, oldest: int) -> int:
         # One after the other, the oldest first, also for a power cut: what is left of them has no gap.
         directory.delete([name])
     reach("retention")
-    needed = {file for epoch in snapshots if epoch >= base for file in files_of(checkpoint.snapshot(epoch))}
+    kept = [snapshot for snapshot in bases(checkpoint, snapshots[-1]) if snapshot.epoch >= base]
+    needed = {file for snapshot in kept for file in files_of(snapshot)}
+    # Which files a list names that cannot be read, nobody knows; whoever mends it has them deleted.
+    all_known = len(kept) == sum(epoch >= base for epoch in snapshots)
     lists = [f"snapshots/{epoch:012d}.json" for epoch in snapshots if epoch < base]
     directory.delete(lists)
     reach("retention")
@@ -45,7 +48,7 @@ def prune(checkpoint: Checkpoint, oldest: int) -> int:
     files = [
         f"snapshots/{name}"
         for name in directory.list("snapshots")
-        if name.endswith(".parquet") and _epoch(name) <= newest and f"snapshots/{name}" not in needed
+        if all_known and name.endswith(".parquet") and _epoch(name) <= newest and f"snapshots/{name}" not in needed
     ]
     held = _held_no_more(checkpoint, base)
     directory.delete([*deltas, *files, *held])

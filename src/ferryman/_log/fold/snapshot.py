@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ import pyarrow.parquet as pq
 
 from ferryman._log.files.checkpoint import Checkpoint, checksum
 from ferryman._log.files.untrusted import GROUPS_KEY, may_become
-from ferryman._log.fold.fold import LoggedTable, fold, of_groups
+from ferryman._log.fold.bases import Failures, bases, files_of, note_damage
+from ferryman._log.fold.fold import LoggedTable, fold, of_groups, rebuilt
 from ferryman._model.card import JobCard
-from ferryman._model.errors import FerrymanError, Superseded
+from ferryman._model.errors import CorruptCheckpoint, FerrymanError, MissingDelta, Superseded
 from ferryman._model.key_groups import group_of
 from ferryman._model.snapshot import Snapshot, SnapshotFile
 from ferryman._os.faults import reach
@@ -32,12 +34,10 @@ FILE_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
 
 
-def files_of(snapshot: Snapshot) -> list[str]:
-    """List the names of a snapshot's files."""
-    return [file.file for files in snapshot.tables.values() for file in files]
-
-
-def _write_file(checkpoint: Checkpoint, epoch: int, table: str, rows: pa.Table, total: int) -> SnapshotFile:
+def _write_file(
+    checkpoint: Checkpoint, epoch: int, table: str, rows: pa.Table, total: int, like: SnapshotFile | None = None
+) -> SnapshotFile:
+    """Write rows to a file of a snapshot; in the place of another, if it comes out as that was."""
     groups = group_of(rows.column(HASH).to_numpy(), total)
     order = np.argsort(groups, kind="stable")
     rows, groups = rows.take(pa.array(order)), groups[order]
@@ -54,7 +54,7 @@ def _write_file(checkpoint: Checkpoint, epoch: int, table: str, rows: pa.Table, 
         # One key group so large and so alike that no reader would trust the small file it makes.
         data = _parquet(parts, schema, compression="none", use_dictionary=False)
     digest = checksum(data)
-    name = f"snapshots/{epoch:012d}-{table}-{int(held[0]):05d}-{digest}.parquet"
+    name = like.file if like and like.checksum == digest else _name(epoch, table, int(held[0]), digest)
     checkpoint.directory.write(name, data)
     return SnapshotFile(
         file=name,
@@ -65,6 +65,10 @@ def _write_file(checkpoint: Checkpoint, epoch: int, table: str, rows: pa.Table, 
         checksum=digest,
         decoded=rows.nbytes,
     )
+
+
+def _name(epoch: int, table: str, first: int, digest: str) -> str:
+    return f"snapshots/{epoch:012d}-{table}-{first:05d}-{digest}.parquet"
 
 
 def _parquet(parts: list[pa.Table], schema: pa.Schema, **how: Any) -> pa.Buffer:
@@ -88,25 +92,84 @@ def _runs(rows: pa.Table, first: int, last: int, total: int) -> list[pa.Table]:
 
 
 def _table(
-    checkpoint: Checkpoint, card: JobCard, table: str, base: Snapshot | None, epoch: int
+    checkpoint: Checkpoint, card: JobCard, table: str, base: Snapshot | None, before: Snapshot | None, epoch: int
 ) -> tuple[SnapshotFile, ...]:
+    """Fold one table over the snapshot before, of which another is older."""
     logged = LoggedTable.of(table, card.tables[table], card.groups)
     after = base.epoch if base else 0
     deltas = [delta for _, delta in logged.read_chain(checkpoint, after, epoch, None)]
-    before = base.tables.get(table, ()) if base else ()
+    files = base.tables.get(table, ()) if base else ()
     if not deltas:
-        return before
+        return _second_copies(checkpoint, logged, files, before.tables.get(table, ()) if before else (), after, epoch)
     delta = logged.folded(deltas)
     # The run of groups each earlier file answers for; together they cover all groups without overlap.
-    edges = [0, *(file.first for file in before[1:]), card.groups]
+    edges = [0, *(file.first for file in files[1:]), card.groups]
     written = []
-    for position, (first, end) in enumerate(itertools.pairwise(edges)):
+    for first, end in itertools.pairwise(edges):
         groups = np.arange(first, end)
-        part = logged.read_part(checkpoint, before[position]) if before else None
+        part = rebuilt(checkpoint, logged, after, groups) if files else None
         folded = fold(part, of_groups(delta, groups, card.groups), logged.key, logged.state)
         for rows in _runs(folded, first, end - 1, card.groups):
             reach("snapshot")
             written.append(_write_file(checkpoint, epoch, table, rows, card.groups))
+    return tuple(written)
+
+
+def _second_copies(
+    checkpoint: Checkpoint,
+    table: LoggedTable,
+    files: tuple[SnapshotFile, ...],
+    older: tuple[SnapshotFile, ...],
+    after: int,
+    epoch: int,
+) -> tuple[SnapshotFile, ...]:
+    """Give the files of a table that did nothing: never those of the snapshot before, so that one may be damaged.
+
+    There are two copies of each, which take turns; nothing is written once both are there.
+    """
+    if files != older and [replace(file, file="") for file in files] == [replace(file, file="") for file in older]:
+        return older
+    return tuple(copy for file in files for copy in _copied(checkpoint, table, file, after, epoch))
+
+
+def _copied(
+    checkpoint: Checkpoint, table: LoggedTable, file: SnapshotFile, at: int, epoch: int
+) -> tuple[SnapshotFile, ...]:
+    try:
+        data = checkpoint.verified(file.file, file.checksum, file.bytes)
+    except (MissingDelta, CorruptCheckpoint):
+        return rewritten(checkpoint, table, file, at, epoch)
+    reach("snapshot")
+    name = _name(epoch, table.name, file.first, file.checksum)
+    checkpoint.directory.write(name, data)
+    return (replace(file, file=name),)
+
+
+def rewritten(
+    checkpoint: Checkpoint, table: LoggedTable, file: SnapshotFile, at: int, epoch: int
+) -> tuple[SnapshotFile, ...]:
+    """Write anew what a damaged file of the snapshot of one epoch should hold, for that of the same epoch or another.
+
+    Where it comes out as it was, it is mended in its place. Nothing where there are no such rows.
+    """
+    rows = rebuilt(checkpoint, table, at, np.arange(file.first, file.last + 1))
+    reach("snapshot")
+    return (_write_file(checkpoint, epoch, table.name, rows, table.total, file),) if rows.num_rows else ()
+
+
+def files_of_rows(
+    checkpoint: Checkpoint, table: LoggedTable, epoch: int, groups: Iterable[tuple[int, pa.Table]]
+) -> tuple[SnapshotFile, ...]:
+    """Write the rows of key groups, in their order, to files of some size."""
+    written: list[SnapshotFile] = []
+    run: list[pa.Table] = []
+    for _, rows in groups:
+        if run and sum(part.nbytes for part in run) + rows.nbytes > FILE_BYTES:
+            written.append(_write_file(checkpoint, epoch, table.name, pa.concat_tables(run), table.total))
+            run = []
+        run += [rows] if rows.num_rows else []
+    if run:
+        written.append(_write_file(checkpoint, epoch, table.name, pa.concat_tables(run), table.total))
     return tuple(written)
 
 
@@ -117,33 +180,69 @@ def write_snapshot(checkpoint: Checkpoint, epoch: int, card: JobCard | None = No
     """
     card = card or checkpoint.card()
     assert card is not None, "a snapshot is only asked of a checkpoint that has epochs"
-    base = checkpoint.snapshot_before(epoch)
+    return write_snapshot_with(checkpoint, epoch, card, {})
+
+
+def write_snapshot_with(
+    checkpoint: Checkpoint, epoch: int, card: JobCard, given: Mapping[str, tuple[SnapshotFile, ...]]
+) -> Snapshot:
+    """Publish a snapshot in which the files of some tables are given, and the rest is folded."""
+    failures: Failures = {}
+    base, before, *_ = [*itertools.islice(bases(checkpoint, epoch, failures), 2), None, None]
+    if base is not None and base.epoch == epoch:
+        return base
     files = {
-        name: _table(checkpoint, card, name, base, epoch) for name, table in card.tables.items() if not table.dropped
+        name: given[name] if name in given else _table(checkpoint, card, name, base, before, epoch)
+        for name, table in card.tables.items()
+        if not table.dropped
     }
+    note_damage(checkpoint, failures)
     snapshot = Snapshot(epoch, files)
     checkpoint.publish_snapshot(snapshot)
     return snapshot
 
 
-def write_fenced_snapshot(checkpoint: Checkpoint, card: JobCard, epoch: int, look: Callable[[str], None]) -> Snapshot:
+def write_fenced_snapshot(
+    checkpoint: Checkpoint,
+    card: JobCard,
+    epoch: int,
+    look: Callable[[str], None],
+    write: Callable[[Checkpoint, int, JobCard], Snapshot] = write_snapshot,
+) -> Snapshot:
     """Write a snapshot, as long as this run is the newest: `look` raises `Superseded` if it is not.
 
     If a driver that slept has put its card in the place of the run's own, that is put right.
     """
     look("snapshot")
     checkpoint.keep_card(card)
-    snapshot = write_snapshot(checkpoint, epoch, card)
+    before = _term_of(checkpoint, epoch)
+    snapshot = write(checkpoint, epoch, card)
     try:
         look("retention")
     except Superseded:
-        _withdraw(checkpoint, epoch)
+        _withdraw(checkpoint, snapshot, before)
         raise
     return snapshot
 
 
-def _withdraw(checkpoint: Checkpoint, epoch: int) -> None:
-    """Take a snapshot back that was listed after its files were deleted: whoever took over may have tidied up."""
+def _withdraw(checkpoint: Checkpoint, snapshot: Snapshot, term: int | None) -> None:
+    """Take a snapshot back that was listed too late: whoever took over may have tidied up, or gone back.
+
+    After a rewind its files may be there, and its epoch come again, by a newer run and with other rows.
+    """
     with contextlib.suppress(FerrymanError, OSError):
-        if not all(checkpoint.directory.exists(file) for file in files_of(checkpoint.snapshot(epoch))):
-            checkpoint.directory.delete([f"snapshots/{epoch:012d}.json"])
+        if checkpoint.snapshot(snapshot.epoch) != snapshot:
+            return
+        now = _term_of(checkpoint, snapshot.epoch)
+        again = term is not None and now is not None and now > term
+        needed = [f"manifests/{snapshot.epoch:012d}.json", *files_of(snapshot)]
+        if again or not all(map(checkpoint.directory.exists, needed)):
+            checkpoint.directory.delete([f"snapshots/{snapshot.epoch:012d}.json"])
+
+
+def _term_of(checkpoint: Checkpoint, epoch: int) -> int | None:
+    """Tell which run has committed an epoch; None where nothing tells."""
+    try:
+        return checkpoint.manifest(epoch).term
+    except (MissingDelta, CorruptCheckpoint):
+        return None

@@ -11,6 +11,7 @@ import json
 
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.spark_log.log_files import batches, bytes_of, file_counts, source_counts, text_of, torn, values_of
+from ferryman._log.spark_log.source_places import same_but_for_new_sources
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.manifest import Manifest
 
@@ -48,15 +49,15 @@ def check_agreement(checkpoint: Checkpoint, latest: Manifest | None) -> None:
             f"altered, or of another run. {_RESTORE}"
         )
     if latest is not None:
-        _check_sources(checkpoint, latest)
+        check_sources(checkpoint, latest)
 
 
 def _same_offsets(checkpoint: Checkpoint, latest: Manifest) -> bool:
     """Tell whether Spark has the offsets that an epoch was committed with."""
     found = text_of(checkpoint, f"spark/offsets/{latest.batch}")
     if latest.batch in latest.spark.offsets:
-        return found == latest.spark.offsets[latest.batch]
-    return not latest.offsets or latest.offsets == values_of(found or "")
+        return found is not None and same_but_for_new_sources(found, latest.spark.offsets[latest.batch])
+    return not latest.offsets or latest.offsets == values_of(found or "")[: len(latest.offsets)]
 
 
 def pending_batch(checkpoint: Checkpoint) -> int | None:
@@ -65,7 +66,7 @@ def pending_batch(checkpoint: Checkpoint) -> int | None:
     return begun if begun > done else None
 
 
-def _check_sources(checkpoint: Checkpoint, latest: Manifest) -> None:
+def check_sources(checkpoint: Checkpoint, latest: Manifest) -> None:
     """Raise where a source of files has lost count of the files it has read: it would read them again."""
     where = checkpoint.directory.uri
     counts = source_counts(checkpoint)

@@ -127,7 +127,8 @@ class _Mender:
                 isinstance(earlier, int) and isinstance(later, int) and later < earlier
                 for earlier, later in zip(before, values, strict=False)
             )
-            if lost or backward or not values or (sources and len(values) != sources):
+            # A source that has come since has a place behind the others.
+            if lost or backward or len(values) < max(sources, 1):
                 self._drop(name)
 
 

@@ -94,7 +94,7 @@ class Cells:
         kept = self._given.present[changed] | ~empty
         if not kept.all():
             state, changed, empty = state.filter(pa.array(kept)), changed[kept], empty[kept]
-        return Made(output, state, changed, empty, self._changes())
+        return Made(output=output, state=state, positions=changed, deleted=empty, changes=self._changes())
 
     def _changes(self) -> dict[str, Changes | Parts]:
         operator = self._given.operator

@@ -18,7 +18,8 @@ from ferryman._state.earlier_columns import Evolution
 
 _TAKEN = (
     "output", "sides", "dropped", "evolution", "values", "states", "state_schema", "process", "finish", "clear",
-    "due", "closed", "by_event_time", "event_time", "call_at", "cancel", "now_ms", "watermark_ms",
+    "process_left", "process_right", "due", "closed", "by_event_time", "event_time", "call_at", "cancel", "now_ms",
+    "watermark_ms",
 )  # fmt: skip
 
 

@@ -24,15 +24,24 @@ class AggregateRunner:
 
     def run(self, given: Given) -> Made:
         """Merge the epoch into the state."""
+        state = self._merged(given)
+        result = self.aggregation.result(state)
+        output = pa.Table.from_arrays([*given.keys, *result.columns], schema=self.output)
+        return Made(output=output, state=state)
+
+    def _merged(self, given: Given) -> pa.Table:
+        """Give the state of all keys after the epoch's rows."""
         total = len(given.present)
         if self.combined:
             partials, index = given.rows, given.index
         else:
             partials, index = self.aggregation.partial(given.rows, given.index, total), np.arange(total)
-        state = self.aggregation.merge(given.state, partials, index, total)
-        result = self.aggregation.result(state)
-        output = pa.Table.from_arrays([*given.keys, *result.columns], schema=self.output)
-        return Made(output, state)
+        return self.aggregation.merge(given.state, partials, index, total)
+
+    @property
+    def partials(self) -> Aggregation:
+        """Give what is kept of rows that are aggregated before the shuffle."""
+        return self.aggregation
 
     @property
     def output(self) -> pa.Schema:

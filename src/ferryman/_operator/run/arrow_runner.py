@@ -29,7 +29,7 @@ class ArrowRunner:
     def run(self, given: Given) -> Made:
         """Call `process` once, on everything."""
         if given.rows.num_rows == 0:
-            return Made(self.output.empty_table(), self.state.empty_table())
+            return Made(output=self.output.empty_table(), state=self.state.empty_table())
         batch = Batch(
             pa.Table.from_arrays(given.keys, schema=self.key),
             given.rows.select(list(self.input)),
@@ -65,7 +65,8 @@ class ArrowRunner:
             )
         if output is None:
             output = self.output.empty_table()
-        return Made(conform(output, self.output, given.operator, given.epoch, "output"), state, None, deleted)
+        made = conform(output, self.output, given.operator, given.epoch, "output")
+        return Made(output=made, state=state, deleted=deleted)
 
     def _with_defaults(self, given: Given) -> pa.Table:
         state = given.state

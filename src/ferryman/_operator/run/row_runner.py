@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ferryman._operator.declare.operator import Operator
+from ferryman._operator.declare.two_inputs import TwoInputs
 from ferryman._operator.run.key_values import KeyValues, same
 from ferryman._operator.run.output_tables import output_tables
 from ferryman._operator.run.python_columns import Misfit, key_values
@@ -31,7 +32,7 @@ class RowRunner:
     """
 
     operator: type[Operator]
-    input: tuple[str, ...]
+    input: tuple[str, ...] | TwoInputs
     state: pa.Schema
     output: pa.Schema
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
@@ -88,4 +89,10 @@ class RowRunner:
         except Misfit as misfit:
             raise misfit.named(given.operator, given.epoch, f"key {keys[changed[misfit.position]]!r}") from misfit
         table, aside = output_tables(given, made, ends, keys, self.output, self.sides)
-        return Made(table, state, np.array(changed, np.int64), np.array(deleted, bool), {}, aside)
+        return Made(
+            output=table,
+            state=state,
+            positions=np.array(changed, np.int64),
+            deleted=np.array(deleted, bool),
+            sides=aside,
+        )

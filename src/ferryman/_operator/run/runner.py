@@ -61,6 +61,8 @@ class Given:
         The tables with a row per key group, by name: the rows of those groups.
     broadcasts
         The broadcast states by table name, whole.
+    hashes
+        Spark's hash of each key.
     """
 
     operator: str
@@ -75,15 +77,17 @@ class Given:
     groups: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     parts: Mapping[str, pa.Table] = field(default_factory=dict)
     broadcasts: Mapping[str, pa.Table] = field(default_factory=dict)
+    hashes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Made:
     """Take back an operator's output and the state it changed.
 
     `positions` are the changed keys (None: all of them, in order); `state` has a row for each, and
     `deleted` marks those whose state is gone. `changes` has what changed in the operator's other tables,
-    `sides` the rows of side outputs.
+    `sides` the rows of side outputs. `next_due` is a time before which nothing is due of what it was given: of windows,
+    whose runner alone knows, in microseconds.
     """
 
     output: pa.Table
@@ -92,6 +96,7 @@ class Made:
     deleted: npt.NDArray[np.bool_] | None = None
     changes: Mapping[str, Changes | Parts] = field(default_factory=dict)
     sides: Mapping[str, pa.Table] = field(default_factory=dict)
+    next_due: int | None = None
 
 
 def whose(made: Sequence[Any], ends: Sequence[int], keys: Sequence[Any]) -> Whose:

@@ -18,6 +18,7 @@ from ferryman._model.errors import OperatorFailed, StateMisused
 from ferryman._operator.cells import Cells
 from ferryman._operator.cells.variables import VALUE
 from ferryman._operator.declare.operator import Operator
+from ferryman._operator.declare.two_inputs import TwoInputs
 from ferryman._operator.run.key_values import KeyValues
 from ferryman._operator.run.output_tables import output_tables
 from ferryman._operator.run.python_columns import Misfit, key_values
@@ -38,7 +39,7 @@ class StatefulRunner:
     """
 
     operator: type[Operator]
-    input: tuple[str, ...]
+    input: tuple[str, ...] | TwoInputs
     values: tuple[str, ...]
     states: tuple[str, ...]
     state: pa.Schema

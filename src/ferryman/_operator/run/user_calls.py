@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ferryman._model.errors import FerrymanError, OperatorFailed, StateMisused
+from ferryman._operator.declare.two_inputs import TwoInputs
 from ferryman._operator.run.python_columns import to_list
 from ferryman._operator.run.runner import Given
 from ferryman._state.aggregates.kernels import frozen, group
@@ -39,10 +40,12 @@ def user_calls(given: Given, subject: Callable[[], str]) -> Iterator[None]:
             gc.enable()
 
 
-def rows_by_key(given: Given, names: tuple[str, ...]) -> tuple[Iterator[Any], list[int]]:
+def rows_by_key(given: Given, names: tuple[str, ...] | TwoInputs) -> tuple[Iterator[Any], list[int]]:
     """Give the rows as named tuples, key by key, and how many each key has."""
-    row = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     order, starts = group(frozen(np.empty(0, np.bool_)), frozen(given.index), len(given.present))
+    if isinstance(names, TwoInputs):
+        return names.rows(given.rows.take(pa.array(order))), np.diff(starts).tolist()
+    row = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     rows = given.rows.select(list(names)).take(pa.array(order))
     # tuple.__new__ fills a named tuple without a Python call for every row.
     make = partial(tuple.__new__, row)

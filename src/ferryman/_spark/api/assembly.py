@@ -12,11 +12,14 @@ from pyspark.sql import SparkSession
 
 from ferryman._engine.epoch import EpochRunner
 from ferryman._engine.fence import Fenced
+from ferryman._engine.home import home
+from ferryman._engine.home_mains import HomeMains
 from ferryman._engine.job_options import JobOptions
 from ferryman._engine.maintenance import Background
 from ferryman._engine.outputs import Outputs
 from ferryman._engine.recovery import Takeover
 from ferryman._engine.source_offsets import SparkCoverage
+from ferryman._engine.starting import Starting
 from ferryman._log.files.cards import evolution_of
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.lock import CheckpointLock
@@ -24,7 +27,7 @@ from ferryman._migrate.coordinator import Coordinator
 from ferryman._migrate.layout import Launch
 from ferryman._model.card import JobCard
 from ferryman._spark.api.job import Job
-from ferryman._spark.api.pipeline import Pipeline, shared
+from ferryman._spark.api.pipeline import Pipeline, shared, united
 from ferryman._spark.plan.planner import Bytes, Planner
 from ferryman._spark.plan.spark_executor import SparkExecutor
 
@@ -41,6 +44,8 @@ class Assembly:
         The job as this run declares it.
     takeover
         What the run has taken over from the one before.
+    starting
+        How far the start is.
     """
 
     spark: SparkSession
@@ -49,6 +54,7 @@ class Assembly:
     checkpoint: Checkpoint
     card: JobCard
     takeover: Takeover
+    starting: Starting
 
     def job(self, lock: CheckpointLock, trigger: dict[str, Any]) -> Job:
         """Start the job; if that fails, whatever it had started before is ended."""
@@ -56,16 +62,19 @@ class Assembly:
         with contextlib.ExitStack() as undo:
             runner = self._runner(nudge.set)
             undo.callback(runner.close)
-            background = Background(self.checkpoint, self.card, self.options, look=runner.fenced.look)
+            background = Background(
+                self.checkpoint, self.card, self.options, look=runner.fenced.look, mains=self._mains()
+            )
             undo.callback(background.close)
             job = Job(
                 self.card.job,
                 self.spark,
-                self.pipeline.source,
+                self.pipeline.sources,
                 runner,
                 background,
                 lock,
                 options=self.options,
+                starting=self.starting,
                 nudge=nudge,
                 trigger=trigger,
             )
@@ -73,14 +82,23 @@ class Assembly:
             undo.pop_all()
             return job
 
+    def _mains(self) -> HomeMains | None:
+        """Give the main copies on this machine, if all of them are here."""
+        if _several_hosts(self.spark):
+            return None
+        place = home(self.checkpoint.directory.address, self.takeover.term.run, self.options.home)
+        return HomeMains(place, self.pipeline.specs, self.card.groups)
+
     def _planner(self) -> Planner:
         """Plan the epochs, in the layout that the first one has."""
         planner = Planner(
-            self.spark,
-            self.takeover.routing,
-            _several_hosts(self.spark),
-            shared(self.pipeline.streams, self.pipeline.ends),
-            self.spark.sparkContext.accumulator([], Bytes()),
+            spark=self.spark,
+            routing=self.takeover.routing,
+            pinned=_several_hosts(self.spark),
+            shared=shared(self.pipeline.streams, self.pipeline.ends),
+            receipts=self.spark.sparkContext.accumulator([], Bytes()),
+            sources=self.pipeline.sources,
+            united=united(self.pipeline.streams),
         )
         for stream in self.pipeline.operators.values():
             stream.evolve({name: evolution_of(table) for name, table in self.card.tables.items()})
@@ -102,11 +120,13 @@ class Assembly:
             dropped=self.takeover.dropped,
         )
         launch = Launch.of(self.checkpoint.directory.address, term.run, self.card, options)
+        coordinator = Coordinator(planner, self.checkpoint, latest, launch, options, wake=wake)
+        planner.standbys = lambda: coordinator.standbys.count
         return EpochRunner(
             self.checkpoint,
             self.card,
             SparkExecutor(planner, self.pipeline.ends),
-            Coordinator(planner, self.checkpoint, latest, launch, options, wake=wake),
+            coordinator,
             Fenced(self.checkpoint, self.card, outputs, term),
             SparkCoverage(self.checkpoint, sync=options.fsync),
             self.takeover,

@@ -23,17 +23,19 @@ _KEYED = 'It needs state. Write an operator: stream.key_by("key").process(MyOper
 # What to write instead, by Spark's name.
 INSTEAD = {
     **dict.fromkeys(("writeStream", "foreachBatch", "writeTo", "toTable"), _SINK),
-    **dict.fromkeys(("repartition", "repartitionByRange", "coalesce", "union", "unionAll", "unionByName"), _BEFORE),
+    **dict.fromkeys(("repartition", "repartitionByRange", "coalesce"), _BEFORE),
+    **dict.fromkeys(("unionAll", "unionByName"), "Write stream.union(other), which goes by the names of columns"),
     **dict.fromkeys(("agg", "rollup", "cube", "count"), _AGGREGATE),
     **dict.fromkeys(("collect", "show", "toPandas", "toArrow", "take", "first", "head", "toLocalIterator"), _BATCH),
     **dict.fromkeys(("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _KEYED),
     **dict.fromkeys(("orderBy", "sort", "limit", "offset"), _BATCH),
-    "join": "Write stream.transform(lambda rows: rows.join(F.broadcast(other), ...)) with a batch DataFrame",
+    "join": 'Write stream.key_by("k").join(other.key_by("k"), within="10 minutes") with another stream, and '
+    "stream.transform(lambda rows: rows.join(F.broadcast(other), ...)) with a batch DataFrame",
     "crossJoin": "Write stream.transform(lambda rows: rows.crossJoin(F.broadcast(other))) with a batch DataFrame",
 }
 
 # What some streams have, and others are asked for: no column is to be taken for it.
-_OWN = {"parent", "spec", "frame", "function", "initial", "broadcasts", "combined", "name", "sink", "stream"}
+_OWN = {"parent", "spec", "frame", "function", "initial", "broadcasts", "combined", "name", "sink", "stream", "parts"}
 
 
 class FrameNames:

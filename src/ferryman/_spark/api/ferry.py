@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from ferryman._engine.declaration import declare
 from ferryman._engine.failures import as_ferryman
 from ferryman._engine.job_options import JobOptions
-from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.option_faults import (
     is_path,
     number_faults,
@@ -25,16 +24,23 @@ from ferryman._engine.option_faults import (
     start_faults,
 )
 from ferryman._engine.recovery import begin_run
+from ferryman._engine.starting import Starting
+from ferryman._engine.starting_shown import follow
+from ferryman._engine.supervised import announce
+from ferryman._log.check.way_back import with_way_back
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import Directory, directory
 from ferryman._log.files.lock import CheckpointLock
 from ferryman._model.card import GROUPS, JobCard
-from ferryman._model.errors import ForeignCheckpoint, InvalidConfiguration, UnfencedStorage
+from ferryman._model.errors import FerrymanError, ForeignCheckpoint, InvalidConfiguration, UnfencedStorage
 from ferryman._model.interval import seconds
 from ferryman._routing.sites import Site
+from ferryman._scale.options import Autoscale
+from ferryman._scale.pool_options import Pool
 from ferryman._spark.api.assembly import Assembly
 from ferryman._spark.api.job import Job
 from ferryman._spark.api.pipeline import Pipeline
+from ferryman._spark.api.pooled import pool_faults
 from ferryman._spark.api.stream import Output, Source, Stream
 from ferryman._spark.plan.planner import Packed
 from ferryman._spark.session import advice
@@ -89,6 +95,12 @@ class Ferry:
     clock
         What gives the time that timers and time to live go by, in milliseconds since 1970. If left out, the machine's
         clock. Where it goes back by up to a minute, time stands still until it has come up; by more, time follows it.
+    autoscale
+        How the job chooses its number of instances by itself, a `ferryman.Autoscale` (docs/autoscaling.md); None, the
+        default, for not at all.
+    pool
+        Which executors the job asks Spark for as its instances grow, and gives back as they shrink, a `ferryman.Pool`
+        (docs/autoscaling.md); None, the default, leaves executors to the session.
 
     Examples
     --------
@@ -115,6 +127,8 @@ class Ferry:
         single_driver: bool = False,
         express: bool = True,
         clock: Callable[[], int] | None = None,
+        autoscale: Autoscale | None = None,
+        pool: Pool | None = None,
         **unknown: Any,
     ) -> None:
         refuse_unknown(unknown, Ferry.__init__, "Ferry")
@@ -132,7 +146,9 @@ class Ferry:
             faults.append(f"idle={idle!r}: {error.message}")
         faults += number_faults(groups, retain, snapshot_every, replicas)
         faults += place_faults(home, store, tls)
-        faults += other_faults(hot_keys, sites, clock, fsync=fsync, single_driver=single_driver, express=express)
+        switches = {"fsync": fsync, "single_driver": single_driver, "express": express}
+        faults += other_faults(hot_keys, sites, clock, autoscale, **switches)
+        faults += pool_faults(spark, pool)
         if faults:
             raise InvalidConfiguration.of(faults)
         self.spark = spark
@@ -152,13 +168,25 @@ class Ferry:
             single_driver=single_driver,
             express=express,
             clock=clock,
+            autoscale=autoscale,
+            pool=pool,
         )
         if tls is not None:
             advice.warn_of_plain_rpc(spark.sparkContext.master or "", spark.sparkContext.getConf().get)
 
-    def stream(self, frame: DataFrame) -> Stream:
-        """Begin with any streaming DataFrame."""
-        return Source(self, frame)
+    def stream(self, frame: DataFrame, name: str | None = None, *, idle_after: str | float | None = None) -> Stream:
+        """Begin with any streaming DataFrame; a job may have several.
+
+        Parameters
+        ----------
+        frame
+            The streaming DataFrame.
+        name
+            By which the job knows the source from one start to the next. Needed where sources come or go.
+        idle_after
+            After how long without a row the watermark on it is not waited for: "5 minutes". Never if left out.
+        """
+        return Source(self, frame, name, idle_after)
 
     def start(
         self,
@@ -194,6 +222,8 @@ class Ferry:
         pipeline = Pipeline.of(outputs)
         advice.check_watermarks(pipeline.watermarks, self.spark.conf.get)
         advice.advise(self.spark)
+        starting = Starting()
+        starting.step("take over")
         kernels.warm()
         place = directory(self._checkpoint, fsync=self._options.fsync)
         self._refuse_storage(place)
@@ -202,12 +232,19 @@ class Ferry:
             undo.callback(lock.release)
             try:
                 self._refuse_twin(name)
-                job = self._begin(name, pipeline, Checkpoint(place), lock, instances, trigger, tuple(dropped_sinks))
+                undo.callback(starting.end)
+                job = self._begin(
+                    name, pipeline, Checkpoint(place), lock, starting, instances, trigger, tuple(dropped_sinks)
+                )
             except (PySparkException, Py4JError) as error:
                 raise as_ferryman(error, name) from error
+            except FerrymanError as error:
+                with_way_back(Checkpoint(place), error)
+                raise
             # From now on it is the job's.
             undo.pop_all()
-            return job
+        announce(job, name, place.address, starting.after)
+        return job
 
     def _begin(
         self,
@@ -215,6 +252,7 @@ class Ferry:
         pipeline: Pipeline,
         checkpoint: Checkpoint,
         lock: CheckpointLock,
+        starting: Starting,
         instances: int | None,
         trigger: dict[str, Any] | None,
         dropped_sinks: tuple[str, ...],
@@ -225,7 +263,7 @@ class Ferry:
             Packed.of(spec)
         card, takeover = begin_run(
             checkpoint,
-            partial(self._declared, checkpoint, name, pipeline.specs, instances),
+            partial(self._declared, checkpoint, name, pipeline, instances),
             pipeline.sinks,
             instances=instances,
             usual=self.spark.sparkContext.defaultParallelism,
@@ -233,6 +271,12 @@ class Ferry:
             locked=lock.held,
             dropped=dropped_sinks,
         )
+        pipeline.sources.settle(checkpoint, takeover.latest.batch if takeover.latest else -1)
+        starting.after = takeover.latest.epoch if takeover.latest else 0
+        starting.redone = takeover.term.redo.epoch if takeover.term.redo else None
+        starting.groups = len(pipeline.specs) * card.groups if takeover.latest else 0
+        starting.step("query")
+        follow(name, starting)
         assembly = Assembly(
             spark=self.spark,
             pipeline=pipeline,
@@ -240,6 +284,7 @@ class Ferry:
             checkpoint=checkpoint,
             card=card,
             takeover=takeover,
+            starting=starting,
         )
         return assembly.job(lock, trigger or {})
 
@@ -260,9 +305,7 @@ class Ferry:
                 f"a query called {name!r} already runs in this session. Stop it, or give this job another name."
             )
 
-    def _declared(
-        self, checkpoint: Checkpoint, name: str, specs: Sequence[OperatorSpec], instances: int | None
-    ) -> JobCard:
+    def _declared(self, checkpoint: Checkpoint, name: str, pipeline: Pipeline, instances: int | None) -> JobCard:
         """Declare the job, if it is the checkpoint's and its options fit that; give its card."""
         where, wished = checkpoint.directory.uri, self._options.groups
 
@@ -284,4 +327,5 @@ class Ferry:
                     "`groups` out, or start on a new checkpoint."
                 )
 
-        return declare(checkpoint, specs, job=name, groups=wished or GROUPS, check=check)
+        card = declare(checkpoint, pipeline.specs, job=name, groups=wished or GROUPS, check=check)
+        return pipeline.sources.declare(card, checkpoint)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -25,16 +26,22 @@ from ferryman._engine.latency import Latency, latency
 from ferryman._engine.maintenance import Background
 from ferryman._engine.progress import EpochProgress
 from ferryman._engine.silent_epochs import LOOK_S, SHORTEST_S, wait_s
+from ferryman._engine.starting import Started, Starting
+from ferryman._log.check.way_back import with_way_back
 from ferryman._log.files.lock import CheckpointLock
 from ferryman._migrate.coordinator import Coordinator
-from ferryman._model.errors import CheckpointUnwritable, InvalidConfiguration
+from ferryman._model.errors import CheckpointUnwritable, FerrymanError, InvalidConfiguration
+from ferryman._model.receipt import Receipt, decode
+from ferryman._spark.api.autoscaled import Autoscaled
+from ferryman._spark.api.job_sources import JobSources
+from ferryman._spark.api.pooled import Pooled
 from ferryman._spark.api.query_names import QueryNames
 from ferryman._spark.api.reconfiguring import Changing
 from ferryman._spark.api.state_view import StateView
-from ferryman._spark.api.stream import Source
 from ferryman._spark.compat.foreach_batch import foreach_batch
-from ferryman._spark.compat.session import query_log_off
+from ferryman._spark.compat.session import QUERY_LOGGER, log_off
 from ferryman._spark.plan.planner import Planner
+from ferryman._spark.plan.side_by_side import asking_thread
 from ferryman._spark.sources.read_as_begun import ReadAsBegun
 
 # How Spark tells that its own log could not be written: in the first line of what the query ended with.
@@ -49,28 +56,31 @@ class _Stopping(Exception):
     """Ends Spark's query from inside: raised instead of an epoch when the job is to stop."""
 
 
-class Job(Changing, QueryNames):
+class Job(Changing, Autoscaled, Pooled, QueryNames):
     """One Structured Streaming query under Ferryman; `Ferry.start` makes it."""
 
     def __init__(
         self,
         name: str,
         spark: SparkSession,
-        source: Source,
+        sources: JobSources,
         runner: EpochRunner[Coordinator[Planner]],
         background: Background,
         lock: CheckpointLock,
         *,
         options: JobOptions,
+        starting: Starting,
         nudge: threading.Event,
         trigger: dict[str, Any],
     ) -> None:
         self.name = name
         self._spark = spark
-        self._source = source
+        self._sources = sources
         self._runner = runner
         self._background = background
         self._lock = lock
+        self._starting = starting
+        self._starting.count = self._restored
         self._home = home(runner.checkpoint.directory.address, runner.run_id, options.home)
         self._once = bool(trigger.get("availableNow") or trigger.get("once"))
         self._idle_s = options.idle_s
@@ -97,6 +107,10 @@ class Job(Changing, QueryNames):
         if not self._once:
             self._clock.start()
         self._endpoint = JobEndpoint(self, runner.checkpoint.directory.uri)
+        if options.pool is not None:
+            self._begin_pool(options.pool, shared_home=options.home is not None)
+        if options.autoscale is not None and not self._once:
+            self.autoscale(options.autoscale)
         self._watch = threading.Thread(target=self._close_at_end, name="ferryman-watch", daemon=True)
         self._watch.start()
 
@@ -105,12 +119,13 @@ class Job(Changing, QueryNames):
     def _begin(self, trigger: dict[str, Any]) -> StreamingQuery:
         takeover = self._runner.takeover
         self._runner.fenced.begin()
+        self._starting.step("first epoch")
         if takeover.silent_first is not None:
             self._silent_epoch(takeover.silent_first.time_ms)
             self._reading.end()
         spark_side = f"{self._runner.checkpoint.directory.spark_uri}/spark"
         self._pending = takeover.pending
-        rows = Source.routable(self._source.frame)
+        rows = self._sources.frame(self._spark)
         writer = foreach_batch(rows.writeStream, self._spark, self._batch).queryName(self.name)
         if trigger:
             try:
@@ -141,7 +156,7 @@ class Job(Changing, QueryNames):
                 raise as_spark(error, self.name) from None
 
     def _silent_epoch(self, time_ms: int) -> None:
-        empty = Source.routable(self._silent_session.createDataFrame([], self._source.schema))
+        empty = self._sources.empty(self._silent_session)
         self._epoch(lambda: self._runner.run(empty, self._runner.newest.batch, silent=True, time_ms=time_ms))
 
     def _epoch(self, run: Callable[[], EpochProgress]) -> None:
@@ -150,15 +165,21 @@ class Job(Changing, QueryNames):
             progress = run()
         except Exception as error:
             self._failure = as_ferryman(error, self.name)
+            if isinstance(self._failure, FerrymanError):
+                with_way_back(self._runner.checkpoint, self._failure)
             raise
         finally:
             self._epoch_thread = None
-        self._background.committed(progress.epoch, progress.delta_bytes)
+        if not self._starting.over.is_set():
+            self._starting.committed(sum(operator["rebuilt"] for operator in progress.operators.values()))
+        self._background.committed(progress.epoch, progress.delta_bytes, progress.damaged)
         with self._changed:
             self._progress.append(progress)
             self._last_epoch_at = time.monotonic()
             self._changed.notify_all()
         self._nudge.set()
+        if (autoscaling := self._autoscaling) is not None:
+            autoscaling.committed(progress)
 
     def _silence(self) -> None:
         """Let an epoch come when no data does, or when something is due."""
@@ -180,7 +201,7 @@ class Job(Changing, QueryNames):
                 self._turn.release()
             if self._failure is not None:
                 # Only now: a micro-batch may be waiting for its turn, and Spark waits for the micro-batch.
-                with query_log_off(self._spark):
+                with log_off(self._spark, QUERY_LOGGER):
                     self._query.stop()
                 return
 
@@ -225,6 +246,18 @@ class Job(Changing, QueryNames):
     def epoch(self) -> int:
         """Give the newest committed epoch; 0 before the first."""
         return self._runner.newest.epoch
+
+    @property
+    def started(self) -> Started:
+        """Tell how far the start of this run is, or how it went: what it took, step by step, and what was restored."""
+        return self._starting.look()
+
+    def _restored(self) -> int:
+        """Count the key groups whose instances have ended, while the first epoch runs."""
+        layout = self._runner.coordinator.layout
+        done = [receipt for data in list(layout.receipts.value) if isinstance(receipt := decode(data), Receipt)]
+        sizes = np.bincount(layout.routing.owner, minlength=layout.routing.instances)
+        return int(sum(sizes[receipt.instance] for receipt in done))
 
     def progress(self) -> list[EpochProgress]:
         """List the epochs this run has committed, oldest first."""
@@ -288,7 +321,7 @@ class Job(Changing, QueryNames):
     def stop(self) -> None:
         """End after the epoch under way, quietly.
 
-        Called from inside an epoch, by a sink's function, it returns at once and the job ends after the epoch. A job
+        Called from inside an epoch, by a sink, it returns at once and the job ends after the epoch. A job
         that has failed is stopped as well: `wait` and `exception` tell of its error.
         """
         if not self._query.isActive:
@@ -300,14 +333,14 @@ class Job(Changing, QueryNames):
         self._nudge.set()
         # An epoch that a plan keeps from beginning would be waited for until everything is copied.
         self._runner.coordinator.abort(f"job {self.name!r} is stopping")
-        if self._epoch_thread == threading.get_ident():
+        if self._epoch_thread == asking_thread():
             threading.Thread(target=self._end, name="ferryman-stop", daemon=True).start()
             return
         self._end()
         self._close()
 
     def _end(self) -> None:
-        with query_log_off(self._spark):
+        with log_off(self._spark, QUERY_LOGGER):
             while self._query.isActive:
                 # The next epoch, if one is coming, ends the query from inside; else nothing is under way.
                 with self._turn:
@@ -345,6 +378,10 @@ class Job(Changing, QueryNames):
             rest.callback(self._background.close)
             rest.callback(self._endpoint.close)
             rest.callback(self._reading.end)
+            rest.callback(self._starting.end)
+            if (autoscaling := self._autoscaling) is not None:
+                rest.callback(autoscaling.close)
+            rest.callback(self._end_pool)
             why = f"job {self.name!r} has ended"
             # An epoch that came without data says itself how it ended; a plan must not keep it from beginning.
             self._runner.coordinator.abort(why)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.sink import Sink
 from ferryman._model.errors import InvalidConfiguration
+from ferryman._spark.api.job_sources import JobSources
+from ferryman._spark.api.joint import Joint
 from ferryman._spark.api.stream import Operated, Output, Source, Stream
 from ferryman._spark.api.watermark_names import name_watermarks
 
@@ -27,16 +29,16 @@ class Pipeline:
 
     outputs: tuple[Output, ...]
     streams: Sequence[Stream]
-    source: Source
+    sources: JobSources
     operators: dict[str, Operated]
 
     @classmethod
     def of(cls, outputs: tuple[Output, ...]) -> Pipeline:
         """Find it; the watermarks of its operators are named."""
         streams = reachable([output.stream for output in outputs])
-        source, operators = source_of(streams), operators_of(streams)
+        sources, operators = sources_of(streams), operators_of(streams)
         name_watermarks(operators)
-        return cls(outputs, streams, source, operators)
+        return cls(outputs, streams, sources, operators)
 
     @property
     def ends(self) -> list[Stream]:
@@ -56,7 +58,7 @@ class Pipeline:
     @property
     def watermarks(self) -> list[str]:
         """List the watermarks that are declared."""
-        return sorted({name for spec in self.specs for name, _, _ in spec.time.watermarks})
+        return sorted({watermark.name for spec in self.specs for watermark in spec.time.watermarks})
 
 
 def reachable(outputs: Sequence[Stream]) -> list[Stream]:
@@ -76,19 +78,15 @@ def reachable(outputs: Sequence[Stream]) -> list[Stream]:
 
 def parents(stream: Stream) -> list[Stream]:
     """List the streams that one is made of: its rows, and the rows of broadcast states that it reads."""
+    if isinstance(stream, Joint):
+        return list(stream.parts)
     above = [parent] if isinstance(parent := getattr(stream, "parent", None), Stream) else []
     return above + ([state.stream for state in stream.broadcasts.values()] if isinstance(stream, Operated) else [])
 
 
-def source_of(streams: Sequence[Stream]) -> Source:
-    """Give the one source among the streams of a job."""
-    sources = [stream for stream in streams if isinstance(stream, Source)]
-    if len(sources) != 1:
-        raise InvalidConfiguration(
-            f"a job has one source, and these outputs rest on {len(sources)}. Union the streaming DataFrames "
-            "with Spark before ferry.stream, or start a job for each."
-        )
-    return sources[0]
+def sources_of(streams: Sequence[Stream]) -> JobSources:
+    """Give the sources among the streams of a job."""
+    return JobSources.of([stream for stream in streams if isinstance(stream, Source)])
 
 
 def operators_of(streams: Sequence[Stream]) -> dict[str, Operated]:
@@ -113,3 +111,15 @@ def shared(streams: Sequence[Stream], outputs: Sequence[Stream]) -> set[int]:
     readers = Counter(id(parent) for stream in streams for parent in parents(stream))
     readers.update(id(output) for output in outputs)
     return {stream for stream, count in readers.items() if count > 1}
+
+
+def united(streams: Sequence[Stream]) -> frozenset[str]:
+    """Name the operators whose rows go, with no shuffle in between for certain, into a stream made of several."""
+    found: set[str] = set()
+    above = [part for stream in streams if isinstance(stream, Joint) for part in stream.parts]
+    while above:
+        stream = above.pop()
+        if isinstance(stream, Operated):
+            found.add(stream.spec.name)
+        above += [parent for parent in parents(stream) if not isinstance(stream, Joint)]
+    return frozenset(found)

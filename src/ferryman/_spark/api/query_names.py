@@ -68,10 +68,6 @@ class QueryNames:
         """Tell how the last micro-batch went."""
         return self._query.lastProgress
 
-    def explain(self, extended: bool = False) -> None:
-        """Print the plan of the query; what operators do is inside of its sink."""
-        self._query.explain(extended)
-
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait until the job ends, and raise its error if it failed; with a timeout, tell whether it has ended."""
         ended = self.wait(timeout)

@@ -50,7 +50,7 @@ def stateful_spec(
         sides=sides,
         broadcasts={table.name: len(table.key.fields) for table in others if table.broadcast},
     )
-    time = TimeSpec((), None, due, operator.by_event_time)
+    time = TimeSpec(due=due, by_watermark=operator.by_event_time)
     tables = (first, *others)
     return OperatorSpec(
         name=label,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructType
 
-from ferryman._engine.operator_spec import OperatorSpec
+from ferryman._engine.operator_spec import OperatorSpec, Reported
 from ferryman._engine.routing_columns import PART
 from ferryman._engine.sink import Sink
 from ferryman._model.errors import InvalidConfiguration, PinningLost
@@ -19,7 +20,8 @@ from ferryman._model.interval import seconds
 from ferryman._operator.declare.side_outputs import SIDE, column
 from ferryman._operator.run.aggregate_runner import AggregateRunner
 from ferryman._spark.api.dataframe_names import FrameNames
-from ferryman._spark.compat.session import plan_tree
+from ferryman._spark.api.event_time import TIMES, EventTime, found_after, marked, spark_watermark
+from ferryman._spark.compat.session import passed_on, plan_tree
 from ferryman._spark.plan.file_of_row import knows_its_file
 from ferryman._spark.plan.schema import to_spark
 from ferryman._state.earlier_columns import Evolution
@@ -34,9 +36,8 @@ if TYPE_CHECKING:
 
 # How a plan says that it repartitions, coalesces or unites: the node's name, after the lines of the tree.
 _MOVES_ROWS = re.compile(r"^[\s:+|-]*(Repartition\w*|RebalancePartitions|Union)\b", re.MULTILINE)
-# How Spark marks the column that a watermark was declared on.
-_DELAY = "spark.watermarkDelayMs"
-_TIMES = (TimestampType(), TimestampNTZType())
+# Sources are told apart by the order in which they were made, where they have no names.
+_made = itertools.count()
 
 
 class Stream(FrameNames):
@@ -48,6 +49,21 @@ class Stream(FrameNames):
         self.event_time = event_time if event_time is not None and event_time.column in schema.names else None
         # A watermark that was declared on a column which a step after it has left out, or computed anew.
         self.lost_time: EventTime | None = None
+
+    @property
+    def task_columns(self) -> StructType:
+        """Give the columns that an operator's tasks get: those of the stream, and any that it brings along for them."""
+        return self.schema
+
+    def watermarks_reported(self) -> list[tuple[Reported, Stream]]:
+        """List the watermarks that the next operator reports, each with the stream that it was declared on."""
+        time = self.event_time
+        if time is None or time.reported:
+            return []
+        declared = self
+        while not isinstance(declared, (Watermarked, Source)):
+            declared = getattr(declared, "parent")  # noqa: B009 - only streams of one parent come here
+        return [(Reported(time.name, time.column, time.delay_ms, time.idle_ms), declared)]
 
     @property
     def case_sensitive(self) -> bool:
@@ -96,6 +112,7 @@ class Stream(FrameNames):
         """Say how late rows may be: those whose time is not after the latest seen, less the delay, are left out.
 
         What was seen counts from the next epoch on for what is due, and from the one after that for what is late.
+        Windows of declared aggregates (`KeyedStream.window`) take such rows as long as one that they fall into is open.
 
         Parameters
         ----------
@@ -108,7 +125,7 @@ class Stream(FrameNames):
         idle
             After how long without a row this watermark is not waited for: "5 minutes". Where a job has several, the
             least of them counts, and one that sees no rows would hold all windows for ever. It counts again with its
-            next row; what is not after the watermark by then is late. Never if left out.
+            next row; what is not after the watermark by then is late. If left out, `idle_after` of the source.
         """
         late = seconds(delay)
         if late is None:
@@ -116,7 +133,7 @@ class Stream(FrameNames):
         silent = seconds(idle)
         if silent is not None and silent <= 0:
             raise InvalidConfiguration(f"with_watermark(idle={idle!r}): give more than nothing, or leave it out.")
-        name, idle_ms = self._event_time_column(column), None if silent is None else round(silent * 1000)
+        name, idle_ms = self._event_time_column(column), self._idle_ms if silent is None else round(silent * 1000)
         event_time = EventTime(
             name=name,
             column=name,
@@ -135,8 +152,22 @@ class Stream(FrameNames):
             raise InvalidConfiguration("withWatermark needs a delay, for example '10 seconds'.")
         name = self._event_time_column(eventTime)
         return Watermarked(
-            self, EventTime(name=name, column=name, delay_ms=round(late * 1000), reported=False, drops=False)
+            self,
+            EventTime(
+                name=name,
+                column=name,
+                delay_ms=round(late * 1000),
+                reported=False,
+                drops=False,
+                idle_ms=self._idle_ms,
+            ),
         )
+
+    @property
+    def _idle_ms(self) -> int | None:
+        """Give after how long its source is not waited for."""
+        parent: Stream | None = getattr(self, "parent", None)
+        return None if parent is None else parent._idle_ms
 
     def _event_time_column(self, column: str) -> str:
         if self.rests_on_operator:
@@ -150,7 +181,7 @@ class Stream(FrameNames):
                 f"the stream has no column {column!r}; it has {', '.join(map(repr, self.schema.names))}. Name the "
                 "column of event time."
             )
-        if self.schema[name].dataType not in _TIMES:
+        if self.schema[name].dataType not in TIMES:
             raise InvalidConfiguration(
                 f"column {column!r} is of type {self.schema[name].dataType.simpleString()}, and event time is a "
                 "timestamp. Cast it before with_watermark."
@@ -163,6 +194,15 @@ class Stream(FrameNames):
         It must work row by row: no repartition, coalesce or union.
         """
         return Transformed(self, function)
+
+    def union(self, *others: Stream) -> Stream:
+        """Put the rows of several streams together, by the names of their columns, which must be of the same types.
+
+        A watermark that each of them has stays its own: the least of them counts.
+        """
+        from ferryman._spark.api.joint import United
+
+        return United((self, *others))
 
     def broadcast(self, *keys: str, deleted: str | None = None, ttl: int | None = None) -> Broadcast:
         """Make a small state of the stream that every instance of an operator reads: the newest row of each key.
@@ -211,37 +251,12 @@ class Stream(FrameNames):
         return Output(self, sink)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EventTime:
-    """The column of event time of a stream, and the watermark on it.
-
-    Attributes
-    ----------
-    name
-        The column it was declared on: the watermark's name in the manifest, unless several are on that column.
-    reported
-        Whether an operator has seen it already; the first one after its declaration reports it.
-    drops
-        Whether every operator leaves late rows out, or only those that go by event time.
-    keeps
-        Whether late rows go into a side output.
-    idle_ms
-        After how long without a row it is not waited for; None for never.
-    """
-
-    name: str
-    column: str
-    delay_ms: int
-    reported: bool
-    drops: bool
-    keeps: bool = False
-    idle_ms: int | None = None
-
-
 class Source(Stream):
     """The streaming DataFrame a job begins with."""
 
-    def __init__(self, ferry: Ferry, frame: DataFrame) -> None:
+    def __init__(
+        self, ferry: Ferry, frame: DataFrame, name: str | None = None, idle_after: str | float | None = None
+    ) -> None:
         if not isinstance(frame, DataFrame):
             raise InvalidConfiguration(
                 f"ferry.stream needs a streaming DataFrame, and got {frame!r}. Pass what spark.readStream gives."
@@ -253,9 +268,29 @@ class Source(Stream):
                 "batch, which keeps no state, leave ferry.stream out: Spark does that by itself. To begin with the "
                 "state in a batch, give it as initialState. To try things out, take ferryman.sources.generator."
             )
-        super().__init__(ferry, frame.schema, _spark_watermark(frame.schema))
+        if name is not None and not (isinstance(name, str) and re.fullmatch(r"\w[\w.-]{0,99}", name)):
+            raise InvalidConfiguration(
+                f"ferry.stream(name={name!r}): give a name of letters, digits, '_', '.' and '-', by which the source "
+                "is known from one start to the next."
+            )
+        idle = seconds(idle_after)
+        if idle is not None and idle <= 0:
+            raise InvalidConfiguration(
+                f"ferry.stream(idle_after={idle_after!r}): give more than nothing, or leave it out."
+            )
+        self.idle_ms = None if idle is None else round(idle * 1000)
+        time = spark_watermark(frame.schema)
+        super().__init__(ferry, frame.schema, None if time is None else replace(time, idle_ms=self.idle_ms))
         self.frame = frame
+        self.given_name = name
+        # What the job calls it: this name, or "source_1" and so on.
+        self.known_as = name or ""
+        self.order_made = next(_made)
         self.knows_its_file = knows_its_file(frame)
+
+    @property
+    def _idle_ms(self) -> int | None:
+        return self.idle_ms
 
     @staticmethod
     def routable(frame: DataFrame) -> DataFrame:
@@ -267,7 +302,7 @@ class Watermarked(Stream):
     """A stream with a watermark."""
 
     def __init__(self, parent: Stream, event_time: EventTime) -> None:
-        super().__init__(parent.ferry, _marked(parent.schema, event_time), event_time)
+        super().__init__(parent.ferry, marked(parent.schema, event_time), event_time)
         self.parent = parent
 
 
@@ -279,7 +314,8 @@ class Transformed(Stream):
             raise InvalidConfiguration("without Spark there are operators only. Test steps between operators on Spark.")
         spark: SparkSession = parent.ferry.spark
         before = parent.event_time
-        made = function(spark.createDataFrame([], _marked(parent.schema, before)))
+        given = spark.createDataFrame([], marked(parent.schema, before))
+        made = function(given)
         if not isinstance(made, DataFrame):
             raise InvalidConfiguration(
                 f"the function given to transform returned {made!r}. Let it return the DataFrame it makes of its input."
@@ -291,12 +327,14 @@ class Transformed(Stream):
                 "order per key nor one partition per instance is kept. Leave repartition, coalesce and union out of "
                 "it: use them on the streaming DataFrame before ferry.stream, or in a sink."
             )
-        after = None if before is None else _found(made.schema, before)
+        after = None if before is None else found_after(made.schema, before)
         super().__init__(parent.ferry, made.schema, after)
         self.lost_time = before if after is None and before is not None else parent.lost_time
         self.parent = parent
         self.function = function
         self.knows_its_file = knows_its_file(made)
+        # The columns that it leaves as they are, if it goes row by row; asked for after operators only.
+        self.passes_on = passed_on(made, given) if parent.rests_on_operator else frozenset()
 
 
 class Operated(Stream):
@@ -316,6 +354,8 @@ class Operated(Stream):
         self.combined: OperatorSpec | None = None
         self.initial = initial
         self.broadcasts: Mapping[str, Broadcast] = {}
+        # The streams on which the watermarks were declared that it reports.
+        self.declared: tuple[Stream, ...] = ()
 
     @property
     def rests_on_operator(self) -> bool:
@@ -335,10 +375,19 @@ class Operated(Stream):
         if self.combined is not None:
             self.combined = replace(self.combined, tables=tables)
 
-    def report_as(self, name: str) -> None:
-        """Report the watermark under a name of its own."""
-        reports = tuple((name, column, delay_ms) for _, column, delay_ms in self.spec.time.watermarks)
+    def report_as(self, names: Mapping[int, str]) -> None:
+        """Report each watermark under a name of its own, given by the identity of the stream it was declared on."""
+        reports = tuple(
+            watermark._replace(name=names[id(stream)])
+            for watermark, stream in zip(self.spec.time.watermarks, self.declared, strict=True)
+        )
         self.spec = replace(self.spec, time=replace(self.spec.time, watermarks=reports))
+        if self.combined is not None:
+            named = tuple(
+                watermark._replace(name=report.name)
+                for watermark, report in zip(self.combined.time.watermarks, reports, strict=True)
+            )
+            self.combined = replace(self.combined, time=replace(self.combined.time, watermarks=named))
 
     def keep_in(self, store: str) -> None:
         """Keep all tables of the operator in one kind of store."""
@@ -363,6 +412,13 @@ class Parted(Stream):
         if self.name is None:
             return rows.where(F.col(SIDE).isNull()).select(*(F.col(f"`{name}`") for name in self.schema.names))
         return rows.where(F.col(SIDE) == F.lit(self.name)).select(f"{column(self.name)}.*")
+
+
+def plain(stream: Stream) -> Stream:
+    """Look through what changes no row."""
+    while isinstance(stream, Watermarked):
+        stream = stream.parent
+    return stream
 
 
 def moves_rows(frame: DataFrame) -> str | None:
@@ -404,37 +460,6 @@ def _column_name(column: Any, schema: StructType) -> str:
             f'select("*", F.col("{name}").alias("{inner}")).groupBy("{inner}").'
         )
     return name
-
-
-def _spark_watermark(schema: StructType) -> EventTime | None:
-    """Find the watermark that a streaming DataFrame has from `withWatermark`."""
-    for field in schema:
-        delay = field.metadata.get(_DELAY)
-        if delay is not None:
-            return EventTime(name=field.name, column=field.name, delay_ms=int(delay), reported=False, drops=False)
-    return None
-
-
-def _marked(schema: StructType, event_time: EventTime | None) -> StructType:
-    """Mark the column of event time, and no other, as Spark does: the mark goes with it through steps."""
-    if event_time is None:
-        return schema
-    fields = []
-    for field in schema:
-        metadata = {name: value for name, value in field.metadata.items() if name != _DELAY}
-        if field.name == event_time.column:
-            metadata[_DELAY] = event_time.delay_ms
-        fields.append(StructField(field.name, field.dataType, field.nullable, metadata))
-    return StructType(fields)
-
-
-def _found(schema: StructType, before: EventTime) -> EventTime | None:
-    """Find the column of event time after a step: under its name or a new one, unless it was computed anew."""
-    # A window has the mark as well, and is no time.
-    marked = [field.name for field in schema if _DELAY in field.metadata and field.dataType in _TIMES]
-    if not marked:
-        return None
-    return replace(before, column=before.column if before.column in marked else marked[0])
 
 
 class Output:

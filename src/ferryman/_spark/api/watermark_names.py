@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from ferryman._spark.api.stream import Operated, Source, Stream, Watermarked
+from ferryman._spark.api.stream import Operated, Source, Stream
 
 
 def name_watermarks(operators: Mapping[str, Operated]) -> None:
-    """Name the watermark that each operator reports, by its declaration.
+    """Name the watermarks that each operator reports, by their declarations.
 
-    The only declaration on a column has the column's name. Several on one column, in branches of the job, are told
-    apart by the first operator after each: its name is as lasting as the checkpoint, and the order of code is not.
+    The only declaration on a column has the column's name. Those of several sources on one column are told apart by the
+    sources; several on the rows of one source, in branches of the job, by the first operator after each: its name is as
+    lasting as the checkpoint, and the order of code is not. Only if that is the same are they told apart by the order
+    in which they come to it.
     """
     reporting: dict[str, dict[int, list[str]]] = {}
+    sources: dict[int, str] = {}
     for label, stream in operators.items():
-        if stream.spec.time.watermarks:
-            declared = _declared_at(stream)
+        for declared in stream.declared:
             assert declared.event_time is not None, "it is where event time was declared"
             reporting.setdefault(declared.event_time.name, {}).setdefault(id(declared), []).append(label)
+            sources[id(declared)] = _source_of(declared)
+    names: dict[int, str] = {}
     for name, declarations in reporting.items():
-        for labels in declarations.values():
-            own = name if len(declarations) == 1 else f"{name}@{min(labels)}"
-            for label in labels:
-                operators[label].report_as(own)
+        several = len({sources[place] for place in declarations}) > 1
+        for place, labels in declarations.items():
+            own = f"{name}@{sources[place]}" if several else name
+            alike = [other for other in declarations if sources[other] == sources[place]]
+            first = own if len(alike) == 1 else f"{own}@{min(labels)}"
+            # Several of one source may come to one operator, as parts of its stream.
+            same = sum(taken == first or taken.startswith(f"{first}#") for taken in names.values())
+            names[place] = f"{first}#{same + 1}" if same else first
+    for stream in operators.values():
+        if stream.declared:
+            stream.report_as(names)
 
 
-def _declared_at(stream: Any) -> Stream:
-    while not isinstance(stream, (Watermarked, Source)):
-        stream = stream.parent
-    return stream
+def _source_of(stream: Stream) -> str:
+    while not isinstance(stream, Source) and isinstance(parent := getattr(stream, "parent", None), Stream):
+        stream = parent
+    known_as: str = getattr(stream, "known_as", "")
+    return known_as

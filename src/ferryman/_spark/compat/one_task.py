@@ -3,7 +3,7 @@
 `frame.coalesce(1).mapInArrow(function, schema).toArrow()` does the same, and is what a Spark gets that this was not
 tried on. But for that PySpark makes some fifty calls of the JVM, and Spark analyses, optimises and plans a query. Here
 the frame's rows go to Python as the Arrow batches that `toArrow` would bring to the driver. A micro-batch is planned
-already, so nothing is left to plan: that takes half of the time. Calls `task_function`.
+already, so nothing is left to plan: that takes half of the time. Calls `frame_steps` and `task_function`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from ferryman._spark.compat.frame_steps import MappedInArrow
 from ferryman._spark.compat.task_function import TRIED, TaskFunctions
 
 # Gets the batches, whose times are in whatever zone, and gives some bytes.
@@ -46,6 +47,7 @@ class OneTask:
         self._chosen: Any = None
         self._schema: pa.Schema | None = None
         self._functions: TaskFunctions | None = None
+        self._query: MappedInArrow | None = None
 
     def run(self, frame: DataFrame, function: Function, *, direct: bool = True) -> list[bytes]:
         """Run a function; give the bytes that it gave.
@@ -57,23 +59,50 @@ class OneTask:
             data = self._run(frame, function)
             if data is not None:
                 return data
-        chosen = frame.select(*self._columns) if self._columns else frame
-        found = chosen.coalesce(1).mapInArrow(_OfBatches(function), _SCHEMA).toArrow()
-        told: list[bytes] = found.column(0).to_pylist()
+        chosen = (frame.select(*self._columns) if self._columns else frame).coalesce(1)
+        if self._few_calls:
+            self._query = self._query or MappedInArrow(chosen.columns, _SCHEMA)
+            made = self._query.of(chosen, _OfBatches(function))
+        else:
+            made = chosen.mapInArrow(_OfBatches(function), _SCHEMA)
+        told: list[bytes] = made.toArrow().column(0).to_pylist()
         return told
+
+    def rows(self, frame: DataFrame, most: int, most_bytes: int) -> list[pa.RecordBatch] | None:
+        """Bring rows here by a task without Python, but no more than so many; None if that cannot be.
+
+        Such a task minds no bytes. So it is only done where all columns are of a fixed width, and that many rows have
+        no more than so many bytes in any case.
+        """
+        if not self._few_calls:
+            return None
+        functions, schema = self._prepared(frame)
+        width = _width(schema)
+        if width is None or width * most > most_bytes:
+            return None
+        rows = self._select(frame)
+        plan = functions.limited(rows.queryExecution().executedPlan(), most)
+        messages = functions.serve(rows.toArrowBatchRdd(plan))
+        return [pa.ipc.read_record_batch(pa.py_buffer(data), schema) for data in messages]
 
     def _run(self, frame: DataFrame, function: Function) -> list[bytes] | None:
         """Run it without a query; None if the frame has no partition, as then there is no task."""
+        functions, schema = self._prepared(frame)
+        rows = self._select(frame)
+        batches = rows.toArrowBatchRdd(rows.queryExecution().executedPlan()).toJavaRDD().coalesce(1).rdd()
+        told = functions.collect(batches, _OfMessages(function, schema))
+        return told if told or batches.getNumPartitions() else None
+
+    def _select(self, frame: DataFrame) -> Any:
+        rows: Any = frame._jdf
+        return rows.select(self._chosen) if self._columns else rows
+
+    def _prepared(self, frame: DataFrame) -> tuple[TaskFunctions, pa.Schema]:
         if frame.sparkSession is not self._session:
             self._prepare(frame)
         assert self._functions is not None, "it was made above"
         assert self._schema is not None, "it was made above"
-        rows: Any = frame._jdf
-        if self._columns:
-            rows = rows.select(self._chosen)
-        batches = rows.toArrowBatchRdd(rows.queryExecution().executedPlan()).toJavaRDD().coalesce(1).rdd()
-        told = self._functions.collect(batches, _OfMessages(function, self._schema))
-        return told if told or batches.getNumPartitions() else None
+        return self._functions, self._schema
 
     def _prepare(self, frame: DataFrame) -> None:
         from pyspark.sql.classic.column import _to_seq
@@ -87,6 +116,14 @@ class OneTask:
         self._schema = to_arrow_schema(chosen.schema, timezone="UTC", prefers_large_types=large)
         self._functions = TaskFunctions(frame.sparkSession)
         self._session = frame.sparkSession
+
+
+def _width(schema: pa.Schema) -> int | None:
+    """Give how many bytes a row has, and a little more for what is null; None where that differs from row to row."""
+    try:
+        return sum(int(kind.bit_width) // 8 + 1 for kind in schema.types)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,10 @@ class AggregatedInPartitions:
         rows: Any = frame._jdf
         planned = rows.queryExecution()
         plan = planned.analyzed()
-        # What a micro-batch is given as: rows that are there. Of anything else they have to be made.
-        there = plan.rdd() if plan.nodeName() == "LogicalRDD" else planned.toRdd()
+        # What a micro-batch is given as: rows that are there. Of anything else they have to be made; what is kept of
+        # them only a planned query finds.
+        as_given = not frame.is_cached and plan.nodeName() == "LogicalRDD"
+        there = plan.rdd() if as_given else planned.toRdd()
         rows_of_one = made["rows"](
             plan.output(), there, made["one partition"], made["nothing"], False, made["none"], session, made["none"],
             made["none"], False,

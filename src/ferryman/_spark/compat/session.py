@@ -12,7 +12,9 @@ from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
 
 # What logs how a streaming query ends.
-_QUERY_LOGGER = "org.apache.spark.sql.execution.streaming"
+QUERY_LOGGER = "org.apache.spark.sql.execution.streaming"
+# What logs that an executor is not there to be told something.
+NETWORK_LOGGER = "org.apache.spark.network.client.TransportClient"
 
 
 def default_filesystem(spark: SparkSession) -> str:
@@ -34,16 +36,22 @@ def size_in_bytes(spark: SparkSession, size: str) -> int:
 
 
 @contextlib.contextmanager
-def query_log_off(spark: SparkSession) -> Iterator[None]:
-    """Keep Spark from logging the end of a query as an error while we end it on purpose. Tried on 4.3."""
+def log_off(spark: SparkSession, logger: str) -> Iterator[None]:
+    """Keep Spark from logging as an error what we do on purpose. Tried on 4.3."""
     jvm: Any = spark.sparkContext._jvm
     log4j = jvm.org.apache.logging.log4j
-    before = log4j.LogManager.getLogger(_QUERY_LOGGER).getLevel()
-    log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, log4j.Level.OFF)
+    before = log4j.LogManager.getLogger(logger).getLevel()
+    log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
     try:
         yield
     finally:
-        log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, before)
+        log4j.core.config.Configurator.setLevel(logger, before)
+
+
+def is_interrupted(spark: SparkSession) -> bool:
+    """Tell whether Spark has interrupted this thread, as it does to stop a query. Tried on 4.3."""
+    jvm: Any = spark.sparkContext._jvm
+    return bool(jvm.java.lang.Thread.currentThread().isInterrupted())
 
 
 def executors(spark: SparkSession) -> frozenset[str]:
@@ -52,21 +60,15 @@ def executors(spark: SparkSession) -> frozenset[str]:
     return frozenset(context.sc().getExecutorMemoryStatus().keySet().mkString(",").split(","))
 
 
-def cached_executors(frame: DataFrame, partitions: int) -> list[str]:
-    """Name the executor that has cached each partition of a DataFrame; empty for one that none has. Tried on 4.3."""
-    return [found.mkString(",") for found in _locations(frame, partitions)]
+def executor_ids(spark: SparkSession) -> dict[str, str]:
+    """Give the ids of executors by `host:port`, the driver's too; of those that Spark has told of. Tried on 4.3.
 
-
-def cached_hosts(frame: DataFrame, partitions: int) -> dict[int, str]:
-    """Name the host that has cached each partition of a DataFrame, as Spark names hosts. Tried on 4.3."""
-    found = enumerate(_locations(frame, partitions))
-    return {number: locations.apply(0).host() for number, locations in found if locations.size()}
-
-
-def _locations(frame: DataFrame, partitions: int) -> list[Any]:
-    context: Any = frame.sparkSession.sparkContext._jsc
-    rows: Any = frame._jdf.queryExecution().toRdd()
-    return [context.sc().getPreferredLocs(rows, number) for number in range(partitions)]
+    It tells a little later than it has them.
+    """
+    context: Any = spark.sparkContext._jsc
+    listed: Any = context.sc().statusStore().executorList(True)
+    told = (listed.apply(number) for number in range(listed.size()))
+    return {executor.hostPort(): executor.id() for executor in told}
 
 
 def plan_tree(frame: DataFrame) -> str:
@@ -77,6 +79,35 @@ def plan_tree(frame: DataFrame) -> str:
 def plan_json(frame: DataFrame) -> str:
     """Write the analyzed plan of a DataFrame with the class of every step; not every plan can be. Tried on 4.3."""
     return str(frame._jdf.queryExecution().analyzed().toJSON())
+
+
+def streaming_sources(frame: DataFrame) -> list[Any]:
+    """List what a streaming DataFrame reads, as its plan has it; Spark has an offset for each. Tried on 4.3."""
+    leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
+    listed = (leaves.apply(number) for number in range(leaves.size()))
+    return [leaf for leaf in listed if leaf.isStreaming()]
+
+
+# Steps that take and give row by row, in the order and in the partition that they find.
+_ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias"})
+
+
+def passed_on(made: DataFrame, given: DataFrame) -> frozenset[str]:
+    """Name the columns that a DataFrame has from another as they are, if all steps go row by row. Tried on 4.3."""
+    step: Any = made._jdf.queryExecution().analyzed()
+    first: Any = given._jdf.queryExecution().analyzed()
+    columns = _identities(step) & _identities(first)
+    while not step.fastEquals(first):
+        # A condition that asks another query may become a join.
+        if step.nodeName() not in _ROW_BY_ROW or step.subqueries().nonEmpty():
+            return frozenset()
+        step = step.children().head()
+    return frozenset(column.rpartition("#")[0] for column in columns)
+
+
+def _identities(plan: Any) -> set[str]:
+    """Give the columns of a plan, each with the number that Spark knows it by from step to step: `name#number`."""
+    return set(plan.output().mkString("\0").split("\0"))
 
 
 def opaque(frame: DataFrame) -> DataFrame:

@@ -6,6 +6,8 @@ JVM, or for a function of it, is a call too: here each is asked for once. Tried 
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,31 +44,46 @@ class TaskFunctions:
         self._function = jvm.SimplePythonFunction
         self._rdd = jvm.PythonRDD
         self._collect = jvm.PythonRDD.collectAndServe
+        plans = jvm.org.apache.spark.sql.execution
+        self._limit, self._coalesce = plans.LocalLimitExec, plans.CoalesceExec
         self._map, self._list = jvm.java.util.HashMap, jvm.java.util.ArrayList
         short = spark.conf.get(_SHORT_TRACES, "true") == "true"
         self._short_traces = {"SPARK_SIMPLIFIED_TRACEBACK": "1"} if short else {}
         self._nothing = self._list()
         self._known: Any = None
+        self._sent = ""
         self._environment: Any = None
         self._includes: Any = None
 
     def collect(self, rdd: Any, function: PartitionFunction) -> list[bytes]:
         """Run a function on every partition of an RDD; give what it gave, in the order of partitions."""
-        from pyspark.util import _load_from_socket
-
         # As PySpark's RDDs: what to call, no profiler, and how to read and write; here bytes, as they are.
         made = self.of((function, None, NoOpSerializer(), NoOpSerializer()))
-        found = self._collect(self._rdd(rdd, made, False, False))
-        with _load_from_socket(found, NoOpSerializer()) as data:
+        return self.serve(self._rdd(rdd, made, False, False))
+
+    def serve(self, rdd: Any) -> list[bytes]:
+        """Bring the bytes of an RDD here, in the order of partitions."""
+        from pyspark.util import _load_from_socket
+
+        with _load_from_socket(self._collect(rdd), NoOpSerializer()) as data:
             return list(data)
 
+    def limited(self, plan: Any, rows: int) -> Any:
+        """Have a planned query read in one task, and no more than so many rows."""
+        return self._limit(rows, self._coalesce(1, plan))
+
     def of(self, work: tuple[Any, ...]) -> Any:
-        """Give the JVM's side of what a worker is to do."""
+        """Give the JVM's side of what a worker is to do; what it was given before has been done by then."""
         context = self._context
+        # Spark forgets a broadcast variable that nobody has any more, but not the file that it was made of.
+        with contextlib.suppress(OSError):
+            os.unlink(self._sent)
+        self._sent = ""
         with noting_broadcasts() as noted:
             command = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
             if len(command) > _MOST_BYTES:
-                command = cloudpickle.dumps(context.broadcast(command))  # type: ignore[no-untyped-call]
+                large = context.broadcast(command)
+                command, self._sent = cloudpickle.dumps(large), large._path  # type: ignore[no-untyped-call]
             variables: list[Any] = [variable._jbroadcast for variable in noted]
         # Files that were shipped meanwhile are added to these.
         known = (dict(context.environment), list(context._python_includes))

@@ -14,6 +14,11 @@ EPOCH_CONF = {
     "spark.sql.requireAllClusterKeysForDistribution": "false",
     **FAST_TABLE,
 }
+# Where a step lets no row through for certain, these would make of what comes after it a plan without tasks. But an
+# instance has a task in every epoch: something may be due.
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
+_MAKE_EMPTY = (f"{_OPTIMIZER}.PruneFilters", f"{_OPTIMIZER}.PropagateEmptyRelation")
 
 
 class EpochSettings:
@@ -27,6 +32,8 @@ class EpochSettings:
         """Set what the session does not have yet: each is a call of the JVM."""
         if session is not self._session:
             self._session, self._set = session, {}
+            own = (session.conf.get(_EXCLUDED, "") or "").split(",")
+            session.conf.set(_EXCLUDED, ",".join(dict.fromkeys(filter(None, (*own, *_MAKE_EMPTY)))))
         for name, value in wanted.items():
             if self._set.get(name) != value:
                 session.conf.set(name, value)

@@ -6,7 +6,7 @@ On one host, one Spark task reads the rows of a segment and runs all instances o
 
 On several hosts, one task reads the rows, and a task per instance works on its own, where that instance is:
 
-    source -> [select ...] -> one partition -> gather task -> driver -> a task per instance -> driver
+    source -> [select ...] -> one partition -> driver -> a task per instance -> driver
 
 Each row brings along which partition it was in, as the last column: by that the rows are put in order. The source's own
 rows have it already, and go to the task as they are. Calls `express_task` and `_engine.express_rounds`.
@@ -24,14 +24,22 @@ from pyspark.sql import functions as F
 
 from ferryman._engine.control import Control
 from ferryman._engine.express_epoch import OutputOf, Step
-from ferryman._engine.express_or_shuffle import MOST_BYTES
+from ferryman._engine.express_or_shuffle import MOST_BYTES, MOST_ROWS
 from ferryman._engine.express_rounds import Ran, Round, Rounds
 from ferryman._engine.routing_columns import FILE, PART
 from ferryman._model.receipt import Receipt, RowsLeft, TooMuch, decode_all
 from ferryman._spark.api.stream import Source, Stream
 from ferryman._spark.compat.one_task import OneTask
 from ferryman._spark.compat.pinned_tasks import PinnedTasks
-from ferryman._spark.plan.express_task import ExpressInstance, ExpressTask, GatherTask, Work, from_bytes, in_order
+from ferryman._spark.plan.express_task import (
+    ExpressInstance,
+    ExpressTask,
+    GatherTask,
+    Work,
+    from_bytes,
+    in_order,
+    taken,
+)
 from ferryman._spark.plan.file_of_row import with_file
 from ferryman._spark.plan.planner import Node, with_initial
 from ferryman._spark.plan.segments import Segment, cut, hashed_alike, output_of
@@ -123,17 +131,15 @@ class SegmentPlan:
                 return done
             busy_ms = sum(receipt.busy_ms for receipt in done.receipts)
             return Done(done.receipts, done.tables[0], (time.perf_counter() - began) * 1000 - busy_ms)
-        said, *streams = rows.task.run(root, GatherTask(), direct=narrow)
-        told = decode_all(said)
-        if isinstance(told, TooMuch):
-            return told
+        came = rows.gather(root, narrow=narrow)
         reading_ms = (time.perf_counter() - began) * 1000
-        taken = [batch for stream in streams for batch in from_bytes(stream).to_batches()]
-        ran = self._run_on_hosts(controls, rows.routing, taken, tasks)
+        if isinstance(came, TooMuch):
+            return came
+        ran = self._run_on_hosts(controls, rows.routing, came, tasks)
         return ran if isinstance(ran, TooMuch) else Done(ran[1], ran[0], reading_ms)
 
     def _run_on_hosts(
-        self, controls: Mapping[str, Control], routing: Sequence[str], taken: list[pa.RecordBatch], tasks: PinnedTasks
+        self, controls: Mapping[str, Control], routing: Sequence[str], batches: list[pa.RecordBatch], tasks: PinnedTasks
     ) -> tuple[list[pa.Table], list[Receipt]] | TooMuch:
         """Run the instances where they are, on rows that have come to the driver."""
         readers = [step.spec for step in self._steps if step.reads is None]
@@ -144,7 +150,7 @@ class SegmentPlan:
             instances = len(controls[readers[0].name].tokens)
             return _told(tasks.run(task, ExpressInstance.given(given.came, instances)), len(given.wanted))
 
-        came, hashes = in_order(readers, controls, routing, taken)
+        came, hashes = in_order(readers, controls, routing, batches)
         return self._rounds.run(controls, came, hashes, run_round, most_bytes=MOST_BYTES)
 
     def _work(
@@ -195,3 +201,14 @@ class _Rows:
         routing[PART] = F.spark_partition_id()
         columns = [*inputs.values(), *(column.alias(name) for name, column in routing.items())]
         return cls(OneTask(columns), tuple(routing))
+
+    def gather(self, frame: DataFrame, *, narrow: bool) -> list[pa.RecordBatch] | TooMuch:
+        """Bring the rows to the driver, but no more than express takes."""
+        brought = self.task.rows(frame, MOST_ROWS + 1, MOST_BYTES)
+        if brought is not None:
+            return taken(brought)
+        said, *streams = self.task.run(frame, GatherTask(), direct=narrow)
+        told = decode_all(said)
+        if isinstance(told, TooMuch):
+            return told
+        return [batch for data in streams for batch in from_bytes(data).to_batches()]

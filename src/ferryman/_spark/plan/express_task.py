@@ -1,7 +1,7 @@
 """What the Spark tasks of an express epoch do, in Python workers. `_engine.express_epoch` does the work.
 
     ExpressTask       on one host: reads the rows of a segment, and runs all instances of its operators
-    GatherTask        on several hosts: reads the rows, and brings them to the driver
+    GatherTask        on several hosts, if rows may be wide: reads them, and brings them to the driver
     ExpressInstance   on several hosts: runs one instance of some operators, on the rows that the driver has sent it
 
 What may come in is bounded, and so is what leaves, as it goes to the driver. A task that meets more gives up. What
@@ -93,18 +93,18 @@ class ExpressTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> list[bytes]:
         """Run all instances of all operators on what comes."""
-        taken = _taken(batches)
-        if isinstance(taken, TooMuch):
-            return [taken.encode()]
+        came = taken(batches)
+        if isinstance(came, TooMuch):
+            return [came.encode()]
         with carried():
             steps, controls = self.work.steps(), self.work.controls
             readers = [step.spec for step in steps if step.reads is None]
-            rows, hashes = in_order(readers, controls, self.routing, taken)
-            came = {
+            rows, hashes = in_order(readers, controls, self.routing, came)
+            parts = {
                 spec.name: parted(controls[spec.name], rows.select(spec.input.names), hashes[spec.name])
                 for spec in readers
             }
-            return self.work.done(steps, came, range(len(controls[readers[0].name].tokens)))
+            return self.work.done(steps, parts, range(len(controls[readers[0].name].tokens)))
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,10 @@ class GatherTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> list[bytes]:
         """Give what comes, unless it is too much; of no batch at all, nothing is known but that."""
-        taken = _taken(batches)
-        if isinstance(taken, TooMuch):
-            return [taken.encode()]
-        return [encode_all([]), *([to_bytes(pa.Table.from_batches(taken))] if taken else [])]
+        came = taken(batches)
+        if isinstance(came, TooMuch):
+            return [came.encode()]
+        return [encode_all([]), *([to_bytes(pa.Table.from_batches(came))] if came else [])]
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,16 @@ def in_order(
     readers: Sequence[OperatorSpec],
     controls: Mapping[str, Control],
     routing: Sequence[str],
-    taken: Sequence[pa.RecordBatch],
+    batches: Sequence[pa.RecordBatch],
 ) -> tuple[pa.Table, Mapping[str, Hashes]]:
     """Put what came into the source's order; give the rows, and the hashes of their keys for each operator.
 
     The last columns of what came are those of `routing`.
     """
-    if not taken:
+    if not batches:
         fields = {field.name: field for spec in readers for field in spec.input}
         return pa.schema(fields.values()).empty_table(), {spec.name: np.empty(0, np.int64) for spec in readers}
-    whole = in_zone(pa.Table.from_batches(taken))
+    whole = in_zone(pa.Table.from_batches(batches))
     # By their place: a column of the user's may be called as one of these.
     first = whole.num_columns - len(routing)
     places = {name: first + number for number, name in enumerate(routing)}
@@ -174,21 +174,21 @@ def _hashes(spec: OperatorSpec, whole: pa.Table, places: Mapping[str, int]) -> H
     """Give the hashes of an operator's keys: those that came, or make them."""
     place = places.get(HASH + spec.name)
     if place is None:
-        return spark_hash([whole.column(name) for name in spec.key.fields.names])
+        return spark_hash([whole.column(name) for name in spec.routed.names])
     hashes: Hashes = whole.column(place).to_numpy()
     return hashes
 
 
-def _taken(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | TooMuch:
+def taken(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | TooMuch:
     """Take what comes, but no more than express may."""
-    taken: list[pa.RecordBatch] = []
+    came: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        taken.append(batch)
+        came.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows > MOST_ROWS or size > MOST_BYTES:
             return TooMuch(rows=rows, size=size)
-    return taken
+    return came
 
 
 def to_bytes(table: pa.Table) -> bytes:

@@ -51,9 +51,13 @@ def unpack(packed: bytes, digest: str, *, again: bool = False) -> Any:
     return _specs[digest]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InstanceTask:
-    """One operator's function for one epoch; Spark calls it once per instance."""
+    """One operator's function for one epoch; Spark calls it once per instance.
+
+    The rows of one that is `united` go into a union before the next shuffle: its tasks are part of a stage, in which
+    the tasks of each such operator follow one another, as many as there are instances.
+    """
 
     packed: bytes
     digest: str
@@ -61,6 +65,7 @@ class InstanceTask:
     receipts: Accumulator[list[bytes]]
     shared: Shared = ()
     most_bytes: int = 64 << 20
+    united: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the instance on its rows and give its output."""
@@ -69,7 +74,9 @@ class InstanceTask:
         with carried():
             # A broadcast variable is good for a task: Spark may have taken its file away since the one before.
             spec = unpack(self.packed, self.digest, again=bool(self.shared))
-            output, receipt = run(spec, self.control, context.partitionId(), list(batches))
+            part = context.partitionId()
+            instance = part % len(self.control.tokens) if self.united else part
+            output, receipt = run(spec, self.control, instance, list(batches))
         self.receipts.add([receipt.encode()])
         # What goes back is no larger at once than what came.
         yield from output.to_batches(max(1, self.most_bytes // max(1, width(output))))

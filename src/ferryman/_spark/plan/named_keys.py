@@ -82,16 +82,16 @@ def find(
     for asked, key in enumerate(keys):
         before = len(fits)
         for name, node in some.items():
-            values = _values(key, node.stream.spec.key.fields, as_text)
+            values = _values(key, node.stream.spec.routed, as_text)
             if values is None:
                 continue
-            fields = [node.stream.parent.schema[column] for column in node.stream.spec.key.fields.names]
+            fields = [node.stream.parent.schema[column] for column in node.stream.spec.routed.names]
             typed = [F.lit(_plain(value)).cast(field.dataType) for value, field in zip(values, fields, strict=True)]
             columns.append(hash_of(fields, typed))
             fits.append((name, shown_keys(values)[0], asked))
         if len(fits) == before:
             known = "; ".join(
-                f"{name!r} by {', '.join(f'{field.name} {field.type}' for field in node.stream.spec.key.fields)}"
+                f"{name!r} by {', '.join(f'{field.name} {field.type}' for field in node.stream.spec.routed)}"
                 for name, node in some.items()
             )
             raise InvalidPlan(f"key {key!r} fits no operator. Keyed are {known}. Several columns make a tuple.")

@@ -85,7 +85,7 @@ class CombineTask:
         hashes = rows.column(HASH).to_numpy()
         keys = Keys.of(spec.key, hashes, key_columns(spec, self.epoch, rows))
         index, first = distinct(keys)
-        partials = spec.runner.aggregation.partial(rows, index, len(first))
+        partials = spec.runner.partials.partial(rows, index, len(first))
         touched = keys.take(first)
         found += heavy(touched, index)
         # A partial stands where its first row stood, so the order of the source's tasks is kept.
@@ -94,10 +94,10 @@ class CombineTask:
     def _routed(self, spec: OperatorSpec, made: pa.Table, begin: int, found: list[HeavyKey]) -> tuple[int, pa.Table]:
         """Route partials that Spark has made; count their rows."""
         assert isinstance(spec.runner, AggregateRunner), "only declared aggregates have partials"
-        counts = made.column(COUNT).to_numpy()
-        keys = Keys.of(spec.key, made.column(HASH).to_numpy(), key_columns(spec, self.epoch, made))
+        counts, groups = made.column(COUNT).to_numpy(), made.select([*spec.key.fields.names, HASH])
+        keys = Keys.of(spec.key, made.column(HASH).to_numpy(), key_columns(spec, self.epoch, groups, counts))
         found += heavy_by_count(keys, counts)
-        partials = made.select(spec.runner.aggregation.state.names).cast(spec.runner.aggregation.state)
+        partials = made.select(spec.runner.partials.state.names).cast(spec.runner.partials.state)
         return int(counts.sum()), self._with_routing(spec, keys, partials, np.arange(len(keys)) + begin)
 
     def _with_routing(self, spec: OperatorSpec, keys: Keys, partials: pa.Table, sequence: Ints) -> pa.Table:

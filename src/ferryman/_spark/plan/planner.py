@@ -3,15 +3,16 @@
     source -> select(columns, hash, sequence, token) -> [partials] -> repartition(N, token) -> [union anchor]
            -> mapInArrow(instance task)
 
-Partition number and instance number are the same. On a cluster the anchor, a cached one-row-per-instance
-DataFrame, ties each instance to the host that caches its row; on one host there is nothing to tie, and
-the plan goes without it.
+Partition number and instance number are the same. On a cluster the anchor, a one-row-per-instance
+DataFrame, ties each instance to its berth, a host; on one host there is nothing to tie, and
+the plan goes without it. An operator that is chained has no shuffle of its own (`chaining`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,12 +30,16 @@ from ferryman._model.errors import OperatorFailed
 from ferryman._model.routing import RoutingTable
 from ferryman._operator.run.aggregate_runner import AggregateRunner
 from ferryman._routing.tokens import tokens
-from ferryman._spark.api.stream import Operated, Parted, Source, Stream, Transformed, Watermarked
-from ferryman._spark.compat.frame_steps import Repartitioned
+from ferryman._spark.api.job_sources import TAG, JobSources, struct_of
+from ferryman._spark.api.joint import Joint
+from ferryman._spark.api.stream import Operated, Parted, Source, Stream, Transformed, Watermarked, plain
+from ferryman._spark.compat.frame_steps import MappedInArrow, Repartitioned
 from ferryman._spark.compat.pinned_tasks import PinnedTasks
-from ferryman._spark.compat.session import int_literal
+from ferryman._spark.compat.session import int_literal, passed_on
 from ferryman._spark.plan.anchor import Anchor
 from ferryman._spark.plan.batch_limits import MOST_BYTES
+from ferryman._spark.plan.chaining import is_chained
+from ferryman._spark.plan.executors_there import ExecutorsThere
 from ferryman._spark.plan.file_of_row import with_file
 from ferryman._spark.plan.instance_hosts import PLACES, EndHost, FindHost
 from ferryman._spark.plan.instance_task import InstanceTask
@@ -100,9 +105,10 @@ class Node:
     packed_combined: Packed | None
     partial_columns: list[Column] | None
     by_file: bool
+    chained: bool
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Planner:
     """Build the DataFrames of each epoch, for one routing table."""
 
@@ -111,6 +117,9 @@ class Planner:
     pinned: bool
     shared: set[int]
     receipts: Accumulator[list[bytes]]
+    sources: JobSources = field(default_factory=lambda: JobSources([]))
+    # Operators whose tasks may be those of a stage that others have tasks in as well.
+    united: frozenset[str] = frozenset()
     nodes: dict[str, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -119,20 +128,27 @@ class Planner:
         self._tokens = np.array([self.tokens[owner] for owner in self.routing.owner], dtype=np.int32)
         self._table = int_literal(self.spark, self._tokens)
         self._pinned = {hash: self.tokens[instance] for hash, instance in self.routing.pinned.items()}
-        self.anchor = Anchor(self.spark, self.tokens)
+        # Tells how many hosts stand by for each.
+        self.standbys: Callable[[], int] = lambda: 0
+        self.executors = ExecutorsThere(self.spark)
+        self.anchor = Anchor(self.spark, self.tokens, lambda: self.standbys(), self.executors)
         self._parted = Repartitioned(self.routing.instances, TOKEN)
         # The anchor's rows for each operator, with the frame that they were made of.
         self._tied: dict[tuple[str, bool], tuple[DataFrame, DataFrame]] = {}
 
-    def settle(self, tries: int = 1) -> None:
-        """Spread the instances over the executors there are now, if these are not those of the epoch before."""
+    def settle(self, ran: Sequence[str] = ()) -> None:
+        """Give the instances berths on the executors there are now, if these are not those of the epoch before."""
         if self.pinned:
-            self.anchor.settle(tries)
+            self.anchor.settle(ran)
+
+    def watched(self) -> contextlib.AbstractContextManager[None]:
+        """Look for lost executors while an epoch is under way."""
+        return self.anchor.watched() if self.pinned else contextlib.nullcontext()
 
     @property
-    def spread(self) -> DataFrame | None:
-        """Give what ties the instances to hosts: another one if they have been spread anew; None on a single host."""
-        return self.anchor.frame
+    def spread(self) -> object | None:
+        """Give where the instances are: another object if that was looked at anew; None on a single host."""
+        return self.anchor.berths if self.pinned else None
 
     def tasks(self) -> PinnedTasks | None:
         """Give what runs a task per instance, each where its instance is; None on a single host."""
@@ -151,6 +167,19 @@ class Planner:
         """Name the hosts of the executors there are now, as Spark does."""
         return self.anchor.executor_hosts()
 
+    def hosts_on(self, open: frozenset[str]) -> dict[int, str]:
+        """Tell which host each instance would be tied to if these hosts alone were open."""
+        return dict(enumerate(self.anchor.berths_on(open).hosts))
+
+    def keep_to(self, open: frozenset[str]) -> bool:
+        """Have only these hosts open from now on, if no instance has to move for it; tell whether it is so."""
+        return self.anchor.keep_to(open)
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Name the hosts whose executors are about to go, as it was looked last."""
+        return self.executors.leaving
+
     def find_hosts(self, launch: Launch) -> dict[int, InstanceHost]:
         """Look where the instances are, and start the state hosts there; nothing where there is only one host."""
         frame = self.anchor.frame
@@ -165,24 +194,27 @@ class Planner:
         self.spark.range(0, tasks, 1, tasks).mapInArrow(EndHost(launch), "id long").collect()
 
     def release(self, but_for: Planner | None = None) -> None:
-        """Let go of the anchor, unless another planner has the same."""
-        self.anchor.release(None if but_for is None else but_for.anchor)
+        """Let go of what ties the instances: nothing that would have to be given back."""
 
     def add(self, stream: Operated) -> None:
         """Prepare an operator's part of the plan."""
         parent, spec = stream.parent, stream.spec
-        inputs = spec.input.names
-        fields = [parent.schema[name] for name in inputs if name != INITIAL]
-        if stream.initial is not None:
-            fields.append(StructField(INITIAL, stream.initial.schema[INITIAL].dataType))
+        begins = {} if stream.initial is None else {INITIAL: stream.initial.schema[INITIAL].dataType}
+        # In the order in which they are selected: what a union brings along comes last.
+        fields = [
+            StructField(name, begins[name]) if name in begins else parent.task_columns[name]
+            for name in spec.input.names
+        ]
         routing = [
             StructField(HASH, LongType(), False),
             StructField(SEQUENCE, LongType(), False),
             StructField(TOKEN, IntegerType(), False),
         ]
         keys = [parent.schema[name] for name in spec.key.fields.names]
-        partial = StructType([*keys, *to_spark(spec.state), *routing])
-        hashed = hash_of(keys, [F.col(f"`{key.name}`") for key in keys])
+        kept = to_spark(spec.runner.partials.state if isinstance(spec.runner, AggregateRunner) else spec.state)
+        partial = StructType([*keys, *kept, *routing])
+        routed_by = [parent.schema[name] for name in spec.routed.names]
+        hashed = hash_of(routed_by, [F.col(f"`{key.name}`") for key in routed_by])
         # Whatever was declared: a null in a column that Spark takes for one without would be an error of Arrow's.
         output = stream.schema.toNullable()
         routed, partials = StructType([*fields, *routing]), _partial_columns(stream)
@@ -197,6 +229,7 @@ class Planner:
             packed_combined=Packed.of(stream.combined) if stream.combined else None,
             partial_columns=partials,
             by_file=stream.initial is None and self._by_file(parent),
+            chained=is_chained(stream),
         )
 
     def _steps(
@@ -214,6 +247,8 @@ class Planner:
     def _by_file(self, stream: Stream) -> bool:
         """Tell whether rows that come to an operator know their file, if the source's are of files."""
         transformed = False
+        if isinstance(stream, Joint):
+            return all(self._by_file(part) for part in stream.parts)
         while not isinstance(stream, Source):
             if isinstance(stream, Transformed):
                 transformed = True
@@ -240,14 +275,28 @@ class Planner:
         columns = [F.col(f"`{name}`") for name in stream.spec.input.names]
         return [*columns, hashed.alias(HASH), F.monotonically_increasing_id().alias(SEQUENCE), token]
 
-    def rerouted(self, routing: RoutingTable) -> Planner:
-        """Give a planner for the same operators and another routing table; as many instances stay where they are."""
-        other = Planner(self.spark, routing, self.pinned, self.shared, self.receipts)
+    def rerouted(self, routing: RoutingTable, open: frozenset[str] | None = None) -> Planner:
+        """Give a planner for the same operators and another routing table; as many instances stay where they are.
+
+        Unless other hosts are to be open from then on.
+        """
+        other = Planner(
+            spark=self.spark,
+            routing=routing,
+            pinned=self.pinned,
+            shared=self.shared,
+            receipts=self.receipts,
+            sources=self.sources,
+            united=self.united,
+        )
         for name, node in self.nodes.items():
             steps = other._steps(node.stream, node.hashed, node.routed, node.partial, node.output, node.partial_columns)
             other.nodes[name] = replace(node, steps=steps)
+        other.standbys, other.executors = self.standbys, self.executors
         if routing.instances == self.routing.instances:
-            other.anchor = self.anchor.same(other.tokens)
+            other.anchor = self.anchor if open in (None, self.anchor.open) else self.anchor.on(open)
+        else:
+            other.anchor.executors, other.anchor.open = self.executors, self.anchor.open if open is None else open
         return other
 
     def build(
@@ -276,7 +325,7 @@ class Planner:
             if id(stream) not in made:
                 frame = self._made_of(stream, source, controls, combine, built, by_file=by_file, most_bytes=most_bytes)
                 if id(stream) in kept:
-                    if by_file and isinstance(stream, (Source, Watermarked, Transformed)):
+                    if by_file and isinstance(stream, (Source, Watermarked, Transformed, Joint)):
                         frame = with_file(frame)
                     frame = frame.persist()
                 made[id(stream)] = frame
@@ -298,7 +347,9 @@ class Planner:
     ) -> DataFrame:
         """Give the DataFrame of a stream, made of what it rests on."""
         if isinstance(stream, Source):
-            return source
+            return self.sources.rows_of(stream, source)
+        if isinstance(stream, Joint):
+            return self._joint(stream, source, built, by_file=by_file)
         if isinstance(stream, Watermarked):
             return built(stream.parent)
         if isinstance(stream, Parted):
@@ -309,8 +360,38 @@ class Planner:
         parent, control = built(stream.parent), controls[stream.spec.name]
         if stream.initial is not None:
             parent = with_initial(parent, stream.initial, stream.spec, first=control.first)
-        name = stream.spec.name
-        return self._operate(self.nodes[name], parent, control, combine.get(name), most_bytes)
+        node = self.nodes[stream.spec.name]
+        if node.chained and self._keeps_key(stream, parent, built):
+            # Its rows are where they belong, and so are its tasks: they are those of the operator before.
+            return self._run(node, node.steps.run, node.packed, node.steps.route.of(parent), control, most_bytes)
+        return self._operate(node, parent, control, combine.get(stream.spec.name), most_bytes)
+
+    def _joint(
+        self, stream: Joint, source: DataFrame, built: Callable[[Stream], DataFrame], *, by_file: bool
+    ) -> DataFrame:
+        """Give the rows of a stream that is made of several: where all are sources as they are, in one pass."""
+        also = [FILE] if by_file else []
+        places = self._places(stream)
+        if places is not None:
+            rows = with_file(source) if by_file else source
+            return stream.of_one(rows, TAG, [(place, struct_of(place)) for place in places], also)
+        frames = [built(part) for part in stream.parts]
+        return stream.of([with_file(frame) for frame in frames] if by_file else frames, also)
+
+    def _places(self, stream: Joint) -> list[int] | None:
+        """Give the places of the sources that a stream is made of, if it is made of sources as they are."""
+        parts = [plain(part) for part in stream.parts]
+        sources = [part for part in parts if isinstance(part, Source) and id(part) not in self.shared]
+        distinct = len({id(part) for part in sources}) == len(stream.parts)
+        return [self.sources.place(part) for part in sources] if distinct and not self.sources.alone else None
+
+    @staticmethod
+    def _keeps_key(stream: Operated, rows: DataFrame, built: Callable[[Stream], DataFrame]) -> bool:
+        """Tell whether the steps before an operator that is chained leave the key alone in this epoch too."""
+        above = stream.parent
+        while isinstance(above, Transformed):
+            above = above.parent
+        return above is stream.parent or passed_on(rows, built(above)).issuperset(stream.spec.routed.names)
 
     def _operate(
         self, node: Node, parent: DataFrame, control: Control, partials: Partials | None, most_bytes: int
@@ -327,7 +408,21 @@ class Planner:
         else:
             routed = steps.route.of(parent)
         routed = self.anchor.tied(self._parted.of(routed), anchor)
-        task = InstanceTask(packed.data, packed.digest, control, self.receipts, packed.shared, most_bytes)
+        return self._run(node, run, packed, routed, control, most_bytes)
+
+    def _run(
+        self, node: Node, run: MappedInArrow, packed: Packed, routed: DataFrame, control: Control, most_bytes: int
+    ) -> DataFrame:
+        united = node.stream.spec.name in self.united
+        task = InstanceTask(
+            packed=packed.data,
+            digest=packed.digest,
+            control=control,
+            receipts=self.receipts,
+            shared=packed.shared,
+            most_bytes=most_bytes,
+            united=united,
+        )
         return run.of(routed, task)
 
     def _partials(self, node: Node, parent: DataFrame, control: Control, *, in_spark: bool) -> DataFrame:
@@ -364,14 +459,15 @@ def _own_columns(frame: DataFrame, stream: Stream, *, by_file: bool) -> DataFram
     while isinstance(stream, Watermarked):
         stream = stream.parent
     ours = [*([FILE] if by_file else []), *([PART] if isinstance(stream, Source) else [])]
-    return frame.drop(*ours) if ours else frame
+    ours += [name for name in stream.task_columns.names if name not in stream.schema.names]
+    return frame.drop(*(F.col(f"`{name}`") for name in ours)) if ours else frame
 
 
 def _partial_columns(stream: Operated) -> list[Column] | None:
     runner = stream.spec.runner
     if not isinstance(runner, AggregateRunner):
         return None
-    return partial_columns(runner.aggregation, stream.parent.schema, stream.spec.key.fields.names)
+    return partial_columns(runner.partials, stream.parent.schema, stream.spec.key.fields.names)
 
 
 def with_initial(rows: DataFrame, initial: DataFrame, spec: OperatorSpec, *, first: bool) -> DataFrame:

@@ -28,8 +28,9 @@ from pyspark.sql.types import (
 )
 
 from ferryman._engine.express_epoch import OutputOf
+from ferryman._spark.api.joint import Joint
 from ferryman._spark.api.pipeline import reachable
-from ferryman._spark.api.stream import Operated, Parted, Stream, Transformed, Watermarked
+from ferryman._spark.api.stream import Operated, Parted, Stream, Transformed, plain
 
 _HASHED = (
     BinaryType, BooleanType, ByteType, DateType, DecimalType, DoubleType, FloatType, IntegerType, LongType, ShortType,
@@ -93,6 +94,7 @@ def cut(outputs: Sequence[Stream]) -> Cut:
         place_of[id(operator)] = place
         members.setdefault(place, []).append((operator, reads))
     steps = [*roots.values(), *(stream.parent for stream in streams if isinstance(stream, Transformed))]
+    steps += [part for stream in streams if isinstance(stream, Joint) for part in stream.parts]
     read = Counter(id(plain(stream)) for stream in (*outputs, *steps))
     given: dict[tuple[int, str], list[Stream]] = {place: [] for place in members}
     for stream in streams:
@@ -113,13 +115,6 @@ def output_of(stream: Stream) -> OutputOf:
     return OutputOf(above.spec.name, stream.name if isinstance(stream, Parted) else None)
 
 
-def plain(stream: Stream) -> Stream:
-    """Look through what changes no row."""
-    while isinstance(stream, Watermarked):
-        stream = stream.parent
-    return stream
-
-
 def _operator_of(stream: Stream) -> Operated | None:
     """Give the operator whose rows, or the rows of whose side output, a stream is; None for other streams."""
     stream = stream.parent if isinstance(stream, Parted) else stream
@@ -128,7 +123,7 @@ def _operator_of(stream: Stream) -> Operated | None:
 
 def hashed_alike(operator: Operated) -> bool:
     """Tell whether its keys are hashed without Spark as Spark does it."""
-    return all(is_hashed(operator.parent.schema[name].dataType) for name in operator.spec.key.fields.names)
+    return all(is_hashed(operator.parent.schema[name].dataType) for name in operator.spec.routed.names)
 
 
 def is_hashed(kind: DataType) -> bool:

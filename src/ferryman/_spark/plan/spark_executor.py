@@ -12,14 +12,15 @@ from pyspark.sql.types import StructType
 
 from ferryman._engine.broadcast import Broadcast
 from ferryman._engine.control import Control
-from ferryman._engine.executor import Frame
+from ferryman._engine.executor import Frame, one_after_the_other
 from ferryman._engine.express_or_shuffle import Route, too_much_for_express
 from ferryman._engine.lost_receipts import Receipts, with_lost_receipts
 from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.when_partials_pay import Partials
 from ferryman._model.errors import PinningLost
 from ferryman._model.receipt import PartialsReceipt, Receipt, TooMuch, decode
-from ferryman._spark.api.stream import Operated, Stream, moves_rows
+from ferryman._spark.api.joint import Joint
+from ferryman._spark.api.stream import Operated, Stream, moves_rows, plain
 from ferryman._spark.compat.partitioned import fast_table
 from ferryman._spark.compat.session import computed, opaque
 from ferryman._spark.compat.task_function import TRIED
@@ -27,7 +28,7 @@ from ferryman._spark.plan.batch_limits import BatchLimits, most_bytes
 from ferryman._spark.plan.epoch_settings import EPOCH_CONF, EpochSettings
 from ferryman._spark.plan.express import Segments
 from ferryman._spark.plan.planner import Planner
-from ferryman._spark.plan.segments import plain
+from ferryman._spark.plan.side_by_side import side_by_side
 from ferryman._state.zones import in_zone
 
 
@@ -63,8 +64,10 @@ class TableFrame:
     def rows(self) -> DataFrame:
         """Make a DataFrame of them."""
         if self._rows is None:
-            # In one piece: after a piece without rows, Spark 4.3 takes no more of them.
-            made = self._spark.createDataFrame(self.table.combine_chunks(), self._schema)
+            # In one piece: after a piece without rows, Spark 4.3 takes no more of them; and for times in structs it
+            # needs a piece, if an empty one.
+            whole = self.table.combine_chunks() if self.table.num_rows else self.table.schema.empty_table()
+            made = self._spark.createDataFrame(whole, self._schema)
             # In one partition, as by a shuffle all rows of a key are. And Spark must not know how few they are: it
             # would choose other joins, and drop what it takes for empty.
             self._rows = opaque(made.coalesce(1))
@@ -105,17 +108,21 @@ class SparkExecutor:
         self.by_file = frozenset(name for name, node in planner.nodes.items() if node.by_file)
         self._nodes = planner.nodes
         self._outputs = outputs
+        self._spark, self._pinned = planner.spark, planner.pinned
         self._segments = Segments.of(outputs, planner.nodes)
         self._with_initial = {name for name, node in planner.nodes.items() if node.stream.initial is not None}
         self._limits = BatchLimits(most_bytes(planner.spark), [spec.input for spec in self.operators.values()])
         self._settings = EpochSettings()
 
     def combinable(self, *, in_order: bool) -> Set[str]:
-        """Name the operators with partials; those that take the first or the last row need rows that are in order."""
+        """Name the operators with partials: those that take the first or the last row need rows that are in order.
+
+        Before one that is chained there is no shuffle, and nothing to make less.
+        """
         return {
             name
             for name, node in self._nodes.items()
-            if node.packed_combined is not None and not (in_order and node.stream.picks_by_place)
+            if node.packed_combined is not None and not node.chained and not (in_order and node.stream.picks_by_place)
         }
 
     def unfit_for_express(self, layout: Planner, *, first: Set[str]) -> str | None:
@@ -130,6 +137,17 @@ class SparkExecutor:
         """Tell whether instances run one after the other by express: on one host, in one task."""
         return not layout.pinned
 
+    def side_by_side(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Make calls that run Spark jobs: at the same time on one host, else one after the other.
+
+        A task that is tied to a host waits for it only so long. Behind the tasks of other outputs it would go elsewhere
+        in the end, and rebuild there all that its own host has.
+        """
+        if self._pinned:
+            one_after_the_other(calls)
+        else:
+            side_by_side(self._spark, calls)
+
     @contextlib.contextmanager
     def execution(self, layout: Planner, source: DataFrame, *, silent: bool, by_file: bool) -> Iterator[SparkExecution]:
         """Begin to carry out an epoch; what it has kept is let go of in the end."""
@@ -142,7 +160,8 @@ class SparkExecutor:
             layout, source, self._outputs, self._segments, self._limits, settings, by_file=by_file
         )
         try:
-            yield execution
+            with layout.watched():
+                yield execution
         finally:
             execution.forget()
         if execution.saw_rows:
@@ -215,7 +234,10 @@ class SparkExecution:
 
         def build(stream: Stream, *, own_only: bool = True) -> DataFrame:
             frame = self._build(stream, controls, {}, made, self._segments.shared, own_only=own_only)
-            if stream.rests_on_operator:
+            if isinstance(stream, Joint):
+                for part in stream.parts:
+                    build(part)
+            elif stream.rests_on_operator:
                 _refuse_moves(stream, frame)
             return frame
 
@@ -226,7 +248,8 @@ class SparkExecution:
                 self.route = too_much_for_express(done)
                 return None
             receipts += done.receipts
-            self.reading_ms += done.reading_ms
+            # Not all together: each has some milliseconds that do not depend on how many tasks read.
+            self.reading_ms = max(self.reading_ms, done.reading_ms)
             for stream, table in zip(segment.given, done.tables, strict=True):
                 frame = frames[id(stream)] = TableFrame(table, stream.schema.toNullable(), self._source.sparkSession)
                 if id(stream) in self._segments.read_on:

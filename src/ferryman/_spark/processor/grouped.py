@@ -191,7 +191,8 @@ class GroupedStream:
             shared=shared,
         )
         # Spark's event time begins in 1970.
-        time = TimeSpec((), None, due, mode == "eventtime", 0 if mode == "eventtime" else None)
+        by_watermark = mode == "eventtime"
+        time = TimeSpec(due=due, by_watermark=by_watermark, since_ms=0 if by_watermark else None)
         inputs = to_arrow(keyed.parent.schema)
         if start is not None:
             inputs = inputs.append(pa.field(INITIAL, to_arrow(start.schema).field(INITIAL).type))

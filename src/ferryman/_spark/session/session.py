@@ -1,7 +1,7 @@
 """Make a SparkSession that is set up for Ferryman.
 
-Calls `java`, `jvm_stderr`, `advised_settings` and `advice`. Every setting here is a default: what the user,
-spark-submit or spark-defaults.conf says comes first.
+Calls `java`, `jvm_stderr`, `class_archive`, `advised_settings` and `advice`. Every setting here is a default: what the
+user, spark-submit or spark-defaults.conf says comes first.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from ferryman._engine.starting import session_took
+from ferryman._engine.starting_shown import shown
 from ferryman._model.advised_settings import ADVISED, COMFORT, FILE_MANAGERS, LOOPBACK, STORE
 from ferryman._model.settings_that_apply import applies, is_local
 from ferryman._os import java
@@ -26,8 +31,9 @@ from ferryman._spark.compat.start import (
     settings_of,
     spark_home,
 )
-from ferryman._spark.session import jvm_stderr
+from ferryman._spark.session import class_archive, jvm_stderr
 from ferryman._spark.session.advice import Advice, advise, check, ferryman_importable
+from ferryman._state import kernels
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -85,7 +91,19 @@ def session(
             )
         advise(running)
         return running
-    gateway = active_gateway() or _start(chosen)
+    began = time.perf_counter()
+    with shown("java"):
+        gateway = active_gateway() or _start(chosen)
+    there = time.perf_counter()
+    session_took("java", (there - began) * 1000)
+    with shown("session"):
+        spark = _of(gateway, chosen)
+    session_took("session", (time.perf_counter() - there) * 1000)
+    return spark
+
+
+def _of(gateway: JavaGateway, chosen: Mapping[str, str]) -> SparkSession:
+    """Make the session of a JVM."""
     # Read after the start: only now has spark-submit put in what the command line and the files say.
     settings = settings_of(gateway)
     for key, value in chosen.items():
@@ -114,7 +132,18 @@ def _start(chosen: Mapping[str, str]) -> JavaGateway:
         early.set(key, value)
     # Later is too late: spark-submit turns it on for what it takes for a shell.
     early.setIfMissing(_BARS, COMFORT[_BARS])
-    return jvm_stderr.launch(early)
+    # Until the JVM is there, this process has nothing else to do.
+    threading.Thread(target=kernels.warm, name="ferryman-kernels", daemon=True).start()
+    with class_archive.mapped(early.get("spark.driver.extraJavaOptions") or "") as archive:
+        try:
+            return jvm_stderr.launch(early)
+        except PySparkRuntimeError:
+            if archive is None:
+                raise
+    gateway = jvm_stderr.launch(early)
+    # Whatever it is that Java does not like: it goes without, and the next one too.
+    archive.unlink(missing_ok=True)
+    return gateway
 
 
 def _defaults(settings: SparkConf, gateway: JavaGateway) -> dict[str, str]:

@@ -48,6 +48,7 @@ class ParquetSink:
     """
 
     whole = True
+    beside = True
     skips_silence = False
     told = True
 
@@ -91,6 +92,10 @@ class ParquetSink:
                 "of this job. Write to another directory, or remove that one."
             )
         self.label = f"parquet:{owner['sink']}"
+        return self.newest_term()
+
+    def newest_term(self) -> int:
+        """Give the greatest term that is known here."""
         return max((term for _, term in _lists(self._directory)), default=0)
 
     def _used(self) -> bool:
@@ -141,6 +146,20 @@ class ParquetSink:
                     f"{self.where} has rows of epoch {epoch} by run {term} of this job, and this start, run "
                     f"{start.term}, had looked at the checkpoint before that was committed. Start the job again, once."
                 )
+
+    @property
+    def place(self) -> Directory:
+        """Give the directory."""
+        return self._directory
+
+    def is_claimed(self, job_id: str, label: str) -> bool:
+        """Tell whether this is a sink of a job, by the name that its manifests know; nothing is written."""
+        owner = self._owner() if self._directory.exists(OWNER) else None
+        return owner is not None and owner["job"] == job_id and label == f"parquet:{owner['sink']}"
+
+    def attempts_after(self, epoch: int) -> list[str]:
+        """Name the attempts at later epochs, committed by nobody."""
+        return [name for name in self._attempts() if _epoch(name) > epoch]
 
     def _attempts(self) -> list[str]:
         return [name for name in self._directory.list(ATTEMPTS) if _ATTEMPT.fullmatch(name)]

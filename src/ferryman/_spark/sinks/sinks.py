@@ -45,6 +45,7 @@ class NoSink(_Simple):
     """Run the operators and drop their output."""
 
     whole = True
+    beside = True
     skips_silence = False
     label = "none"
 
@@ -69,6 +70,7 @@ class MemorySink(_Simple):
     """
 
     whole = True
+    beside = True
     skips_silence = False
     label = "memory"
 

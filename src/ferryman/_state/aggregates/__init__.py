@@ -1,7 +1,7 @@
 """Declared aggregates: what a user declares, compiled into folds over Arrow columns.
 
 `declared_aggregates` holds the declarations, `compile` checks them against a schema and gives an `Aggregation`;
-`totals`, `picks` and `sketches` each hold one family of folds, which rest on `numpy_columns` (Arrow to
+`totals`, `picks`, `collected` and `sketches` each hold one family of folds, which rest on `numpy_columns` (Arrow to
 numpy and back) and `kernels` (numba). Nothing in here knows Spark or a store.
 """
 

@@ -6,7 +6,7 @@ Every fault is found before any is reported. Calls `declared_aggregates`, `numpy
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +14,20 @@ import pyarrow as pa
 
 from ferryman._model.errors import FerrymanError, InvalidConfiguration, OutputMismatch, StateSchemaChanged
 from ferryman._state.aggregates.aggregate_fold import Fold
+from ferryman._state.aggregates.collected import KINDS as COLLECTING
+from ferryman._state.aggregates.collected import Collected
 from ferryman._state.aggregates.declared_aggregates import DEFAULT_LG_K, Aggregate
 from ferryman._state.aggregates.input_types import ADDING, type_fault
 from ferryman._state.aggregates.kernels import Ints, frozen, is_outside
-from ferryman._state.aggregates.picks import Pick
+from ferryman._state.aggregates.picks import Pick, PickBy
 from ferryman._state.aggregates.sketches import GREATEST_LG_K, LEAST_LG_K, ApproxDistinct, datasketches
 from ferryman._state.aggregates.totals import Average, Count, Spread, Sum
 
+# Those whose result depends on the order of rows.
+BY_PLACE = ("first", "last", "collect_list", "collect_set")
 _PICKING = ("min", "max", "first", "last")
-_KINDS = ("count", *ADDING, *_PICKING, "approx_distinct")
+_PICKING_BY = ("max_by", "min_by")
+_KINDS = ("count", *ADDING, *_PICKING, *_PICKING_BY, *COLLECTING, "approx_distinct")
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,32 @@ class Aggregation:
 
     @property
     def picks_by_place(self) -> bool:
-        """Tell whether the order of rows matters: the first or last value is taken."""
-        return any(isinstance(fold, Pick) and fold.kind in ("first", "last") for fold in self.folds)
+        """Tell whether the order of rows matters: the first or last value is taken, or values are listed."""
+        return any(
+            isinstance(fold, PickBy) or (isinstance(fold, (Pick, Collected)) and fold.kind in BY_PLACE)
+            for fold in self.folds
+        )
+
+    def adding(self, column: str, type: pa.DataType, *folds: Fold) -> Aggregation:
+        """Give the same with more folds, all of one column or of none."""
+        types = dict(zip(self.inputs, self.types, strict=True)) | {column: type}
+        return Aggregation(
+            inputs=tuple(types),
+            state=pa.schema([*self.state, *(part for fold in folds for part in fold.state)]),
+            output=pa.schema([*self.output, *(fold.output for fold in folds)]),
+            folds=(*self.folds, *folds),
+            types=tuple(types.values()),
+        )
+
+    def counting(self, name: str) -> Aggregation:
+        """Give the same, and the number of rows under a name."""
+        count = Count.of(name, None)
+        return replace(
+            self,
+            state=pa.schema([*self.state, *count.state]),
+            output=pa.schema([*self.output, count.output]),
+            folds=(*self.folds, count),
+        )
 
     def partial(self, rows: pa.Table, index: npt.NDArray[np.integer], n: int) -> pa.Table:
         """Fold rows, in the source's order, into n partials; row i belongs to key `index[i]`."""
@@ -56,7 +85,7 @@ class Aggregation:
         columns = {name: _input(rows, name, kind) for name, kind in zip(self.inputs, self.types, strict=True)}
         parts: list[pa.Array] = []
         for fold in self.folds:
-            parts += fold.partial(None if fold.column is None else columns[fold.column], places, n)
+            parts += fold.partial(_rows_of(fold, columns), places, n)
         return pa.Table.from_arrays(parts, schema=self.state)
 
     def merge(self, state: pa.Table, partials: pa.Table, index: npt.NDArray[np.integer], n: int) -> pa.Table:
@@ -102,7 +131,8 @@ def compile_aggregates(declared: Mapping[str, Aggregate], inputs: pa.Schema) -> 
     faults += _collisions(folds)
     if faults:
         raise InvalidConfiguration.of(faults)
-    needed = tuple(dict.fromkeys(fold.column for fold in folds if fold.column is not None))
+    used = [column for fold in folds for column in (fold.column, fold.by.column if isinstance(fold, PickBy) else None)]
+    needed = tuple(dict.fromkeys(column for column in used if column is not None))
     return Aggregation(
         inputs=needed,
         state=pa.schema([part for fold in folds for part in fold.state]),
@@ -118,18 +148,34 @@ def _faults(name: str, aggregate: object, inputs: pa.Schema) -> list[str]:
     kind, column = aggregate.kind, aggregate.column
     if kind not in _KINDS:
         return [f"{name}: no aggregate is called {kind!r}; use one of {', '.join(_KINDS)}"]
-    faults = _sketch_faults(name, aggregate) if kind == "approx_distinct" else []
+    faults = _sketch_faults(name, aggregate) if kind == "approx_distinct" else _number_faults(name, aggregate)
     if kind == "count" and column is None:
         return faults
+    for named in (column, aggregate.by) if kind in _PICKING_BY else (column,):
+        faults += _column_faults(f"{name}: {kind}", kind, named, inputs)
+    return faults
+
+
+def _column_faults(where: str, kind: str, column: object, inputs: pa.Schema) -> list[str]:
     if not isinstance(column, str):
-        return [*faults, f"{name}: {kind}() needs the name of a column, not {column!r}"]
+        return [f"{where}() needs the name of a column, not {column!r}"]
     found = inputs.get_all_field_indices(column)
     if len(found) != 1:
         why = f"the rows have {len(found)} columns of that name" if found else "the rows have no such column"
         fix = "rename all but one" if found else f"use one of {', '.join(inputs.names) or '(there are none)'}"
-        return [*faults, f"{name}: {kind}({column!r}): {why}; {fix}"]
+        return [f"{where}({column!r}): {why}; {fix}"]
     fault = type_fault(kind, inputs.field(found[0]).type)
-    return [*faults, f"{name}: {kind}({column!r}): {fault}"] if fault else faults
+    return [f"{where}({column!r}): {fault}"] if fault else []
+
+
+def _number_faults(name: str, aggregate: Aggregate) -> list[str]:
+    for parameter, number in aggregate.parameters:
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if parameter == "n" and not (whole and number > 0):
+            return [f"{name}: {aggregate.kind}(n={number!r}): give how many to keep, a whole number above 0"]
+        if parameter == "part" and not (isinstance(number, (int, float)) and 0 <= number <= 1):
+            return [f"{name}: percentile(part={number!r}): give a number from 0 to 1; 0.5 for the median"]
+    return []
 
 
 def _sketch_faults(name: str, aggregate: Aggregate) -> list[str]:
@@ -157,7 +203,11 @@ def _fold(name: str, aggregate: Aggregate, inputs: pa.Schema) -> Fold:
     if kind in ("variance", "stddev"):
         return Spread.of(name, column, root=kind == "stddev")
     if kind == "approx_distinct":
-        return ApproxDistinct.of(name, column, dict(aggregate.parameters).get("lg_k", DEFAULT_LG_K))
+        return ApproxDistinct.of(name, column, int(dict(aggregate.parameters).get("lg_k", DEFAULT_LG_K)))
+    if kind in COLLECTING:
+        return Collected.of(name, column, kind, type, next((number for _, number in aggregate.parameters), 0))
+    if aggregate.by is not None:
+        return PickBy.of(name, column, kind, type, aggregate.by, inputs.field(aggregate.by).type)
     return Pick.of(name, column, kind, type)
 
 
@@ -182,6 +232,12 @@ def _places(index: npt.NDArray[np.integer], size: int, n: int) -> Ints:
             "Ferryman; please report it with this message."
         )
     return places
+
+
+def _rows_of(fold: Fold, columns: Mapping[str, pa.Array]) -> pa.Array | None:
+    if isinstance(fold, PickBy):
+        return pa.StructArray.from_arrays([columns[fold.column], columns[fold.by.column]], ["value", "by"])
+    return None if fold.column is None else columns[fold.column]
 
 
 def _input(rows: pa.Table, name: str, kind: pa.DataType) -> pa.Array:

@@ -21,19 +21,29 @@ class Aggregate:
         Which aggregate: the name of the function that declares it.
     column : str or None
         The input column; None where rows are counted.
-    parameters : tuple of (str, int)
+    parameters : tuple of (str, float)
         What else the kind needs, such as ``lg_k``.
+
+    by : str or None
+        The column that chooses the row, of the kinds that have one.
 
     Examples
     --------
     >>> from ferryman.aggregates import avg
     >>> avg("value")
-    Aggregate(kind='avg', column='value', parameters=())
+    Aggregate(kind='avg', column='value', parameters=(), by=None)
     """
 
     kind: str
     column: str | None = None
-    parameters: tuple[tuple[str, int], ...] = ()
+    parameters: tuple[tuple[str, float], ...] = ()
+    by: str | None = None
+
+    @property
+    def kept(self) -> str:
+        """Say what the state holds, as far as its columns do not show it."""
+        numbers = [f"{number}" for name, number in self.parameters if name == "n"]
+        return " ".join([self.kind, *numbers])
 
 
 def count(column: str | None = None) -> Aggregate:
@@ -169,3 +179,118 @@ def approx_distinct(column: str, lg_k: int = DEFAULT_LG_K) -> Aggregate:
     (('lg_k', 14),)
     """
     return Aggregate("approx_distinct", column, (("lg_k", lg_k),))
+
+
+def max_by(column: str, by: str) -> Aggregate:
+    """Keep the value of a column where another is greatest: of the latest row, or the dearest. Of equals, the first.
+
+    Examples
+    --------
+    >>> from ferryman.aggregates import max_by
+    >>> max_by("price", "time").column
+    'price'
+    """
+    return Aggregate("max_by", column, by=by)
+
+
+def min_by(column: str, by: str) -> Aggregate:
+    """Keep the value of a column where another is least. Of equals, the first.
+
+    Examples
+    --------
+    >>> from ferryman.aggregates import min_by
+    >>> min_by("price", "time").by
+    'time'
+    """
+    return Aggregate("min_by", column, by=by)
+
+
+def collect_list(column: str) -> Aggregate:
+    """List all values that are not null, in the source's order.
+
+    Examples
+    --------
+    >>> from ferryman.aggregates import collect_list
+    >>> collect_list("page").kind
+    'collect_list'
+    """
+    return Aggregate("collect_list", column)
+
+
+def collect_set(column: str) -> Aggregate:
+    """List the distinct values that are not null, in the order in which each came first.
+
+    Examples
+    --------
+    >>> from ferryman.aggregates import collect_set
+    >>> collect_set("page").kind
+    'collect_set'
+    """
+    return Aggregate("collect_set", column)
+
+
+def count_distinct(column: str) -> Aggregate:
+    """Count the distinct values exactly; all of them are kept. `approx_distinct` keeps less.
+
+    Examples
+    --------
+    >>> from ferryman.aggregates import count_distinct
+    >>> count_distinct("user").kind
+    'count_distinct'
+    """
+    return Aggregate("count_distinct", column)
+
+
+def top(column: str, n: int) -> Aggregate:
+    """List the n greatest values, the greatest first.
+
+    Examples
+    --------
+    >>> from ferryman.aggregates import top
+    >>> top("price", 10).kept
+    'top 10'
+    """
+    return Aggregate("top", column, (("n", n),))
+
+
+def bottom(column: str, n: int) -> Aggregate:
+    """List the n least values, the least first.
+
+    Examples
+    --------
+    >>> from ferryman.aggregates import bottom
+    >>> bottom("price", 10).parameters
+    (('n', 10),)
+    """
+    return Aggregate("bottom", column, (("n", n),))
+
+
+def percentile(column: str, part: float) -> Aggregate:
+    """Give the value below which a part of all values lies, exactly, as Spark's ``percentile``; all values are kept.
+
+    Parameters
+    ----------
+    column : str
+        The input column, of numbers.
+    part : float
+        From 0, the least value, to 1, the greatest; 0.5 gives the median.
+
+    Examples
+    --------
+    >>> from ferryman.aggregates import percentile
+    >>> percentile("latency", 0.99).parameters
+    (('part', 0.99),)
+    """
+    return Aggregate("percentile", column, (("part", part),))
+
+
+def median(column: str) -> Aggregate:
+    """Give the value in the middle, exactly; all values are kept.
+
+    Examples
+    --------
+    >>> from ferryman.aggregates import median, percentile
+    >>> median("latency") == percentile("latency", 0.5)
+    True
+    """
+    return percentile(column, 0.5)

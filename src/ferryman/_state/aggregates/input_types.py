@@ -13,7 +13,7 @@ def type_fault(kind: str, type: pa.DataType) -> str | None:
     """Say why a column of a type cannot be aggregated, and what to do; None if it can."""
     if kind == "count":
         return None
-    if kind in ADDING:
+    if kind in (*ADDING, "percentile"):
         if pa.types.is_integer(type) or pa.types.is_float32(type) or pa.types.is_float64(type):
             unsigned = kind == "sum" and pa.types.is_uint64(type)
             return f"a sum of {type} may not fit a long; cast to long or double" if unsigned else None

@@ -12,7 +12,11 @@ from ferryman._state.words import fits_word
 GENERAL = ("lmdb", "rocksdb")
 
 
-def choose(key: KeySchema, state: pa.Schema) -> str:
-    """Name the store for a table: columnar if it has one row per key and narrow columns, else lmdb."""
-    narrow = not key.entries and all(fits_word(kind) for kind in flat_structs.schema(state).types)
+def choose(key: KeySchema, state: pa.Schema, *, in_order: bool | None = None) -> str:
+    """Name the store for a table: columnar if its columns are narrow and nobody reads ranges of it, else lmdb.
+
+    Unless told, ranges are read of a table whose keys have entries.
+    """
+    ranges = key.entries if in_order is None else in_order
+    narrow = not ranges and all(fits_word(kind) for kind in flat_structs.schema(state).types)
     return "columnar" if narrow else GENERAL[0]

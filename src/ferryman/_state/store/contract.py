@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ferryman._model.errors import StaleTask
 from ferryman._state.compiled import Ints
-from ferryman._state.keys import Columns, Keys, KeySchema
+from ferryman._state.keys import Columns, Keys, KeySchema, prefixes
 from ferryman._state.words import Mask, one_array
 
 HASH = "_hash"
@@ -102,6 +102,12 @@ class Store(Protocol):
             Where each range begins, and where it has ended.
         limit
             How many rows of a range to give at the most.
+        """
+
+    def before(self, groups: npt.NDArray[np.integer], bound: pa.Scalar) -> pa.Table:
+        """Give the rows of these groups whose key begins with a time before another, as a part; in no order.
+
+        As with `lookup`, read `epochs` again afterwards.
         """
 
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
@@ -219,6 +225,11 @@ def end_of(prefix: bytes) -> bytes:
     """
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\xff" * (len(prefix) + 1)
+
+
+def low_end(bound: pa.Scalar, *, nulls: bool) -> bytes:
+    """Give the bytes before which all keys are that begin with a time before another."""
+    return prefixes([pa.array([bound.value], bound.type)], [bound.type], nulls=nulls)[0]
 
 
 def not_at(group: int, at: int, as_of: int) -> StaleTask:

@@ -13,7 +13,7 @@ from numba import types
 
 from ferryman._state.compiled import BYTES, I64, INTS, Bytes, Ints, inner, kernel, room, view
 from ferryman._state.kernels import HIGH, LOW, home_slot
-from ferryman._state.memory import copy_bytes, fence, load, same_bytes, store
+from ferryman._state.memory import copy_bytes, fence, load, load_byte, same_bytes, store
 from ferryman._state.store.columnar.file_layout import (
     AT,
     DELTA,
@@ -41,6 +41,24 @@ def barrier() -> None:
 
 
 _SHAPES = view(I64, 2)
+_MIX = np.int64(-7046029254386353131)
+
+
+@inner
+def _tag(hash: int, text: int, length: int) -> int:
+    """Give what an index knows a key by: entries of one key share its hash, and differ in their first bytes."""
+    tag: int = (hash ^ (load(text) * _MIX)) & HIGH if length >= 8 else hash & HIGH
+    return tag
+
+
+@inner
+def _leading(text: int) -> int:
+    """Give the first eight bytes of a key as the number that they were made of: the highest first, its sign turned."""
+    found = np.int64(0)
+    for i in range(8):
+        found = (found << 8) | load_byte(text + i)
+    word: int = found ^ np.int64(-(1 << 63))
+    return word
 
 
 @inner
@@ -92,13 +110,13 @@ def find(
     places = np.empty(n, np.int64)
     for i in range(n):
         group = groups[i]
-        tag = hashes[i] & HIGH
         word, text, length = 0, 0, -1
         if wide:
             text = data.ctypes.data + offsets[i]
             length = offsets[i + 1] - offsets[i]
         else:
             word = words[i]
+        tag = _tag(hashes[i], text, length)
         row = _NOWHERE
         if fresh[group] > 0:
             row = _find_row(shapes, group, DELTA, columns + 1, tag, word, text, length)
@@ -161,7 +179,7 @@ def append(
             length = offsets[i + 1] - offsets[i]
         else:
             word = words[i]
-        tag = hashes[i] & HIGH
+        tag = _tag(hashes[i], text, length)
         slot = _find_slot(base, slots, shapes[first + HEAP, group], limit, width, tag, word, text, length)
         row = rows[group]
         if not wide:
@@ -202,7 +220,7 @@ def live(group: int, shapes: Ints, fresh: int, columns: int, wide: bool) -> Ints
                 if not 0 <= length <= shapes[HEAP, group] or not 0 <= word <= shapes[HEAP, group] - length:
                     continue
                 text = heap + word
-            tag = load(cell_at(base, slots, columns, row, HASH_COLUMN)) & HIGH
+            tag = _tag(load(cell_at(base, slots, columns, row, HASH_COLUMN)), text, length)
             if _find_row(shapes, group, DELTA, columns + 1, tag, word, text, length) >= 0:
                 continue
         places[count] = 2 * row
@@ -218,6 +236,42 @@ def live(group: int, shapes: Ints, fresh: int, columns: int, wide: bool) -> Ints
                 places[count] = 2 * row + 1
                 count += 1
     return places[:count]
+
+
+@kernel(INTS, _SHAPES, INTS, I64, I64, I64)
+def early(groups: Ints, shapes: Ints, fresh: Ints, columns: int, skip: int, limit: int) -> tuple[Ints, Ints]:
+    """Give the places, and groups, of live rows whose key has a word less than `limit` after its first `skip` bytes."""
+    most = 0
+    for group in groups:
+        most += shapes[ROWS, group] + min(fresh[group], shapes[HALF + ROWS, group])
+    places = np.empty(most, np.int64)
+    owners = np.empty(most, np.int64)
+    count = 0
+    for group in groups:
+        for half in range(2):
+            first, width = half * HALF, columns + half
+            base, slots, rows = shapes[first + AT, group], shapes[first + SLOTS, group], shapes[first + ROWS, group]
+            if base == 0:
+                continue
+            heap, texts = shapes[first + HEAP, group], heap_at(base, slots, width, rows)
+            for row in range(min(fresh[group], rows) if half == DELTA else rows):
+                start = load(cell_at(base, slots, width, row, KEY_COLUMN))
+                length = load(cell_at(base, slots, width, row, LENGTH_COLUMN))
+                if not skip + 8 <= length <= heap or not 0 <= start <= heap - length:
+                    continue
+                if _leading(texts + start + skip) >= limit:
+                    continue
+                tag = _tag(load(cell_at(base, slots, width, row, HASH_COLUMN)), texts + start, length)
+                if fresh[group] > 0:
+                    latest = _find_row(shapes, group, DELTA, columns + 1, tag, 0, texts + start, length)
+                    if half == MAIN and latest >= 0:
+                        continue
+                    if half == DELTA and (latest != row or load(cell_at(base, slots, width, row, columns)) != 0):
+                        continue
+                places[count] = 2 * row + half
+                owners[count] = group
+                count += 1
+    return places[:count].copy(), owners[:count].copy()
 
 
 @kernel(I64, _SHAPES)
@@ -249,6 +303,7 @@ def fold(group: int, places: Ints, shapes: Ints, columns: int, base: int, slots:
         for column in range(columns):
             cell = load(cell_at(old, old_slots, columns + half, places[row] >> 1, column))
             store(cell_at(base, slots, columns, row, column), cell)
+        source, length = 0, -1
         if wide:
             start = cell_at(base, slots, columns, row, KEY_COLUMN)
             length = load(cell_at(base, slots, columns, row, LENGTH_COLUMN))
@@ -256,7 +311,7 @@ def fold(group: int, places: Ints, shapes: Ints, columns: int, base: int, slots:
             copy_bytes(target + used, source, length)
             store(start, used)
             used += length
-        tag = load(cell_at(base, slots, columns, row, HASH_COLUMN)) & HIGH
+        tag = _tag(load(cell_at(base, slots, columns, row, HASH_COLUMN)), source, length)
         slot = home_slot(tag, slots)
         while load(index_at(base, slot)) != 0:
             slot = (slot + 1) & (slots - 1)
@@ -275,25 +330,25 @@ def reindex(group: int, shapes: Ints, fresh: int, columns: int, wide: bool) -> N
         if wide:
             length = load(cell_at(base, slots, columns + 1, row, LENGTH_COLUMN))
             text = heap_at(base, slots, columns + 1, rows) + word
-        tag = load(cell_at(base, slots, columns + 1, row, HASH_COLUMN)) & HIGH
+        tag = _tag(load(cell_at(base, slots, columns + 1, row, HASH_COLUMN)), text, length)
         slot = _find_slot(base, slots, heap, rows, columns + 1, tag, word, text, length)
         store(index_at(base, slot if slot >= 0 else ~slot), tag | (row + 1))
 
 
-@kernel(I64, INTS, INTS, INTS, _SHAPES, I64)
-def key_text(group: int, places: Ints, starts: Ints, lengths: Ints, shapes: Ints, columns: int) -> tuple[Ints, Bytes]:
+@kernel(INTS, INTS, INTS, INTS, _SHAPES, I64)
+def key_text(groups: Ints, places: Ints, starts: Ints, lengths: Ints, shapes: Ints, columns: int) -> tuple[Ints, Bytes]:
     """Copy key bytes out of the heaps; a range outside them, left by a racing writer, reads as empty."""
     n = len(starts)
     offsets = np.empty(n + 1, np.int64)
     offsets[0] = 0
     for i in range(n):
-        heap = shapes[(places[i] & 1) * HALF + HEAP, group]
+        heap = shapes[(places[i] & 1) * HALF + HEAP, groups[i]]
         whole = lengths[i] >= 0 and 0 <= starts[i] <= heap - lengths[i]
         offsets[i + 1] = offsets[i] + (lengths[i] if whole else 0)
     out = np.empty(offsets[n], np.uint8)
     for i in range(n):
         half = places[i] & 1
-        base, slots = shapes[half * HALF + AT, group], shapes[half * HALF + SLOTS, group]
-        heap = heap_at(base, slots, columns + half, shapes[half * HALF + ROWS, group])
+        base, slots = shapes[half * HALF + AT, groups[i]], shapes[half * HALF + SLOTS, groups[i]]
+        heap = heap_at(base, slots, columns + half, shapes[half * HALF + ROWS, groups[i]])
         copy_bytes(out.ctypes.data + offsets[i], heap + starts[i], offsets[i + 1] - offsets[i])
     return offsets, out

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ferryman._model.errors import UnknownOption
 from ferryman._state import flat_structs
+from ferryman._state import kernels as key_kernels
 from ferryman._state.compiled import Bytes, Ints
 from ferryman._state.keys import Keys, KeySchema
 from ferryman._state.store import contract, store_identity
@@ -53,7 +54,9 @@ class ColumnarStore:
             )
         self._key = key
         self._declared = state
-        self._state = narrow
+        # All entries of a key have its hash, so the index has to go by another; theirs is kept beside.
+        self._state = narrow.append(pa.field(contract.HASH, pa.int64())) if key.entries else narrow
+        narrow = self._state
         self._groups = groups
         self._wide = key.kind == "bytes"
         self._skip = key_columns(self._wide)
@@ -74,14 +77,16 @@ class ColumnarStore:
 
         def read() -> tuple[Ints, Ints]:
             places = kernels.find(
-                keys.hash, keys.words, keys.offsets, keys.data, groups,
+                self._index_hash(keys), keys.words, keys.offsets, keys.data, groups,
                 self._files.shapes, self._files.fresh, self._columns,
             )  # fmt: skip
             return places, kernels.gather(places, groups, self._files.shapes, self._columns, self._skip)
 
         places, cells = self._steady(self._touched(groups), read)
         present = places >= 0
-        columns = from_cells(cells, self._state, None if present.all() else present)
+        columns = from_cells(cells, self._state, None if present.all() else present)[
+            : len(self._state) - self._key.entries
+        ]
         return Found(
             present, pa.Table.from_arrays(flat_structs.rise(columns, self._declared), schema=_nullable(self._declared))
         )
@@ -97,7 +102,7 @@ class ColumnarStore:
             self._files.reserve(touched, counts[touched], text[touched])
             _, (_, files, fresh, used) = self._ledger.read(advancing)
             counts[advancing], text[advancing] = fresh, used
-            cells = to_cells(flat_structs.fall(rows.state), len(rows.keys))
+            cells = self._cells(rows)
             self._ledger.writing[touched] = 1
             kernels.barrier()
             self._append(rows, cells, DELTA, counts, text)
@@ -113,7 +118,7 @@ class ColumnarStore:
             numbers = np.zeros(self._groups, np.int64)
             for group in np.flatnonzero(counts).tolist():
                 numbers[group] = self._files.blank(group, int(counts[group]), int(text[group]))
-            cells = to_cells(flat_structs.fall(rows.state), len(rows.keys))
+            cells = self._cells(rows)
             self._append(rows, cells, MAIN, np.zeros_like(counts), np.zeros_like(text))
             self._switch(anew, epoch, numbers[anew])
 
@@ -126,6 +131,17 @@ class ColumnarStore:
         if at != as_of:
             raise contract.not_at(group, at, as_of)
         return part
+
+    def before(self, groups: npt.NDArray[np.integer], bound: pa.Scalar) -> pa.Table:
+        wanted = np.unique(np.asarray(groups, np.int64))
+        skip, limit = int(self._key.nulls), int.from_bytes(contract.low_end(bound, nulls=False), "big") - (1 << 63)
+
+        def read() -> tuple[Ints, Ints, Bytes]:
+            files = self._files
+            places, owners = kernels.early(wanted, files.shapes, files.fresh, self._columns, skip, limit)
+            return self._cells_at(places, owners)
+
+        return self._part(*self._steady(wanted, read))
 
     def ranges(self, groups: Sequence[int], low: Sequence[bytes], high: Sequence[bytes], limit: int) -> Ranges:
         raise NotImplementedError("the columnar backend has no order of keys")
@@ -197,11 +213,19 @@ class ColumnarStore:
             np.add.at(text, rows.groups, np.diff(rows.keys.offsets))
         return np.bincount(rows.groups, minlength=self._groups), text
 
+    def _index_hash(self, keys: Keys) -> Ints:
+        """Give the hash by which the index finds each key."""
+        return key_kernels.mixed(keys.hash, keys.offsets, keys.data) if self._key.entries else keys.hash
+
+    def _cells(self, rows: Rows) -> Ints:
+        beside = [pa.array(rows.keys.hash)] if self._key.entries else []
+        return to_cells([*flat_structs.fall(rows.state), *beside], len(rows.keys))
+
     def _append(self, rows: Rows, cells: Ints, half: int, counts: Ints, text: Ints) -> None:
         if len(rows.keys):
             keys = rows.keys
             kernels.append(
-                keys.hash, keys.words, keys.offsets, keys.data, rows.groups, rows.deleted,
+                self._index_hash(keys), keys.words, keys.offsets, keys.data, rows.groups, rows.deleted,
                 cells, self._files.shapes, half, self._columns, counts, text,
             )  # fmt: skip
 
@@ -209,20 +233,26 @@ class ColumnarStore:
         """Give the cells of all rows of a group, and the bytes of its keys, as they are."""
         files = self._files
         places = kernels.live(group, files.shapes, int(files.fresh[group]), self._columns, self._wide)
-        cells = kernels.gather(places, np.full(len(places), group), files.shapes, self._columns, 0)
+        return self._cells_at(places, np.full(len(places), group))
+
+    def _cells_at(self, places: Ints, groups: Ints) -> tuple[Ints, Ints, Bytes]:
+        """Give the cells at places, and the bytes of the keys there."""
+        shapes = self._files.shapes
+        cells = kernels.gather(places, groups, shapes, self._columns, 0)
         if not self._wide:
             return cells, np.empty(0, np.int64), np.empty(0, np.uint8)
-        offsets, data = kernels.key_text(
-            group, places, cells[KEY_COLUMN], cells[LENGTH_COLUMN], files.shapes, self._columns
-        )
+        offsets, data = kernels.key_text(groups, places, cells[KEY_COLUMN], cells[LENGTH_COLUMN], shapes, self._columns)
         return cells, offsets, data
 
     def _part(self, cells: Ints, offsets: Ints, data: Bytes) -> pa.Table:
+        columns, hashes = from_cells(cells[self._skip :], self._state), cells[HASH_COLUMN]
+        if self._key.entries:
+            hashes = columns.pop().to_numpy()
         if self._wide:
-            keys = Keys(self._key, cells[HASH_COLUMN], offsets=offsets, data=data)
+            keys = Keys(self._key, hashes, offsets=offsets, data=data)
         else:
-            keys = Keys(self._key, cells[HASH_COLUMN], words=cells[KEY_COLUMN])
-        state = flat_structs.rise(from_cells(cells[self._skip :], self._state), self._declared)
+            keys = Keys(self._key, hashes, words=cells[KEY_COLUMN])
+        state = flat_structs.rise(columns, self._declared)
         columns = [pa.array(keys.hash), *keys.columns(), *state]
         schema = contract.part_schema(self._key, _nullable(self._declared))
         return pa.Table.from_arrays(columns, schema=schema)

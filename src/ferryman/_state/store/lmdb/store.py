@@ -137,6 +137,11 @@ class LmdbStore:
                 found += mine[:limit]
         return Ranges(np.array(index, np.int64), self._part(found))
 
+    def before(self, groups: npt.NDArray[np.integer], bound: pa.Scalar) -> pa.Table:
+        end = contract.low_end(bound, nulls=self._key.nulls)
+        listed = np.asarray(groups).tolist()
+        return self.ranges(listed, [b""] * len(listed), [end] * len(listed), 1 << 62).part
+
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
         with self._locks.held(np.sort(wanted)):

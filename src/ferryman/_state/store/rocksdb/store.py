@@ -89,6 +89,11 @@ class RocksdbStore:
         index = np.repeat(np.arange(len(found)), [len(records) for records in found])
         return Ranges(index, self._part([record for records in found for record in records]))
 
+    def before(self, groups: npt.NDArray[np.integer], bound: pa.Scalar) -> pa.Table:
+        end = contract.low_end(bound, nulls=self._key.nulls)
+        listed = np.asarray(groups).tolist()
+        return self.ranges(listed, [b""] * len(listed), [end] * len(listed), 1 << 62).part
+
     def drop(self, groups: npt.NDArray[np.integer]) -> None:
         wanted = np.asarray(groups, np.int64)
         nothing = contract.part_schema(self._key, self._state).empty_table()
