@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -55,10 +56,11 @@ class Beside:
     def on_spark(self, build: Callable[[Any], Any], mode: str = "update", *, until: int | None = None) -> Rows:
         """Run on Spark's own; by the clock it never ends by itself, and is stopped after so many rows have come out."""
         rows: Rows = []
+        ending = threading.Event()
         query = (
             build(WatchedStream(self.stream(), self.calls[SPARK]))
             .inner.writeStream.outputMode(mode)
-            .foreachBatch(lambda frame, _: rows.extend(tuple(row) for row in frame.collect()))
+            .foreachBatch(until_ending(ending, rows.extend))
             .option("checkpointLocation", str(self.place / "spark"))
             .trigger(**({"availableNow": True} if until is None else {"processingTime": "0 seconds"}))
             .start()
@@ -69,6 +71,7 @@ class Beside:
         deadline = time.monotonic() + 120
         while len(rows) < until and time.monotonic() < deadline and query.isActive:
             query.awaitTermination(0.2)
+        ending.set()
         query.stop()
         return rows
 
@@ -85,6 +88,23 @@ class Beside:
         """Build a pipeline on Ferryman, and note what it calls."""
         built = build(WatchedStream(ferry.stream(self.stream()), self.calls[FERRYMAN]))
         return built.inner if isinstance(built, WatchedStream) else built
+
+
+def until_ending(ending: threading.Event, take: Callable[[Rows], object]) -> Callable[[DataFrame, int], None]:
+    """Give the rows of batches to a function, until the query is to end.
+
+    Spark reads the text of what a batch under way fails with when it is stopped, by a pattern that needs a stack as
+    deep as that text is long. So nothing is raised then.
+    """
+
+    def batch(frame: DataFrame, _: int) -> None:
+        try:
+            take([tuple(row) for row in frame.collect()])
+        except Exception:
+            if not ending.is_set():
+                raise
+
+    return batch
 
 
 def same(one: Rows, other: Rows) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from processor.beside import Beside, Rows
+from processor.beside import Beside, Rows, until_ending
 from pyspark import cloudpickle
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -112,10 +113,11 @@ class Runs:
 
     def on_spark(self) -> Batches:
         found: list[Rows] = []
+        ending = threading.Event()
         query = (
             self.kind.build(self._source(), self.spark)
             .writeStream.outputMode("append")
-            .foreachBatch(lambda frame, _: found.append([tuple(row) for row in frame.collect()]))
+            .foreachBatch(until_ending(ending, found.append))
             .option("checkpointLocation", str(self.beside.place / "spark"))
             .trigger(**({"availableNow": True} if self.kind.until is None else {"processingTime": "0 seconds"}))
             .start()
@@ -126,6 +128,7 @@ class Runs:
         deadline = time.monotonic() + 120
         while sum(map(len, found)) < self.kind.until and time.monotonic() < deadline and query.isActive:
             query.awaitTermination(0.1)
+        ending.set()
         query.stop()
         return _batches(found)
 
