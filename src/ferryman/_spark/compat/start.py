@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from socket import socket
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -55,7 +56,20 @@ def spark_home() -> str:
 
 
 def serve_workers() -> None:
-    """Fork Python workers for an executor until it ends, as `python -m pyspark.daemon` does. Tried on 4.3."""
-    from pyspark.daemon import manager
+    """Fork Python workers for an executor until it ends, as `python -m pyspark.daemon` does. Tried on 4.3.
 
-    manager()
+    A worker whose executor has hung up ends quietly. PySpark's own prints a trace of that where users look, as when a
+    session is stopped while the last bytes of a task are on their way.
+    """
+    from pyspark import daemon
+
+    own: Any = daemon.worker
+
+    def worker(sock: socket, authenticated: bool) -> int:
+        try:
+            return int(own(sock, authenticated))
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    daemon.worker = worker
+    daemon.manager()  # type: ignore[no-untyped-call]
