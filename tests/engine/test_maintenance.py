@@ -18,6 +18,7 @@ from ferryman._log.files.cards import card_of
 from ferryman._log.files.mend_notes import mended
 from ferryman._log.files.term import check_term, take_term
 from ferryman._log.fold.snapshot import write_snapshot
+from ferryman._os import faults
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -179,3 +180,52 @@ def test_a_run_that_was_superseded_mends_nothing(tmp_path):
     until(lambda: not background._thread.is_alive(), "it goes on", 30)
     assert mended(log.checkpoint) == ()
     background.close()
+
+
+def test_a_run_that_is_superseded_while_it_mends_lists_no_snapshot_of_an_epoch_that_is_gone(tmp_path, monkeypatch):
+    log = written(tmp_path)
+    for epoch in (1, 2):
+        write_snapshot(log.checkpoint, epoch)
+    name = "snapshots/000000000002.json"
+    damage(log, name)
+    first = take_term(log.checkpoint, "first", "job")
+
+    def slept(step: str) -> None:
+        # The job was taken back to epoch 1 meanwhile; the numbers of the others come again, with other rows.
+        monkeypatch.setattr(faults, "watcher", None)
+        take_term(log.checkpoint, "second", "job")
+        log.checkpoint.directory.delete([name, "manifests/000000000003.json", "manifests/000000000002.json"])
+
+    monkeypatch.setattr(faults, "watcher", slept)
+    background = Background(
+        log.checkpoint,
+        log.checkpoint.job_card(),
+        replace(EVERY_EPOCH, snapshot_every=100),
+        look=lambda before: check_term(log.checkpoint, first),
+    )
+    background.committed(3, 1)
+    until(lambda: not background._thread.is_alive(), "it goes on", 30)
+    background.close()
+    assert log.checkpoint.snapshots() == [1]
+
+
+def test_a_run_that_is_superseded_when_its_snapshot_is_made_forgets_nothing(tmp_path):
+    log = written(tmp_path)
+    for epoch in (1, 2):
+        write_snapshot(log.checkpoint, epoch)
+    first = take_term(log.checkpoint, "first", "job")
+    looks: list[str] = []
+
+    def look(before: str) -> None:
+        looks.append(before)
+        check_term(log.checkpoint, first)
+        if len(looks) == 2:
+            # Whoever takes over may go back to what this run would forget now.
+            take_term(log.checkpoint, "second", "job")
+
+    background = Background(log.checkpoint, log.checkpoint.job_card(), EVERY_EPOCH, look=look)
+    background.committed(3, 100_000)
+    until(lambda: not background._thread.is_alive(), "it goes on", 30)
+    background.close()
+    assert log.checkpoint.epochs() == [1, 2, 3]
+    assert log.checkpoint.snapshots() == [1, 2, 3]

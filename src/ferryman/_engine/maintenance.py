@@ -99,6 +99,7 @@ class Background:
                     self._last, self._weight = snapshot.epoch, snapshot.bytes
                     # Making one reads the one before.
                     self._mend()
+                    self._look("forgetting")
                     prune(self._checkpoint, oldest_retained(epoch, self._options.retain))
                 self.failure = None
             except Superseded:
@@ -130,7 +131,7 @@ class Background:
         if damaged:
             self._look("mending")
             self._checkpoint.keep_card(self._card)
-            mend_snapshots(self._checkpoint, self._card, damaged)
+            mend_snapshots(self._checkpoint, self._card, damaged, self._look)
 
     def close(self) -> None:
         """End after the work under way."""

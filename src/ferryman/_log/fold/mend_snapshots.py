@@ -7,12 +7,12 @@ The rows are those that the file had, so nobody who reads meanwhile finds anythi
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.mend_notes import note_mended
 from ferryman._log.fold.fold import LoggedTable
-from ferryman._log.fold.snapshot import rewritten, write_snapshot
+from ferryman._log.fold.snapshot import listed_in_time, rewritten, write_snapshot
 from ferryman._model.card import JobCard
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.snapshot import Snapshot, SnapshotFile
@@ -20,15 +20,18 @@ from ferryman._model.snapshot import Snapshot, SnapshotFile
 log = logging.getLogger("ferryman")
 
 
-def mend_snapshots(checkpoint: Checkpoint, card: JobCard, damaged: Collection[str]) -> list[str]:
+def mend_snapshots(
+    checkpoint: Checkpoint, card: JobCard, damaged: Collection[str], look: Callable[[str], None] = lambda before: None
+) -> list[str]:
     """Write anew those of some damaged files that snapshots need, and lists that cannot be read; say so, and name them.
 
-    What cannot be had from elsewhere stays as it is. The oldest come first, as the others rest on them.
+    What cannot be had from elsewhere stays as it is. The oldest come first, as the others rest on them. That takes
+    long: `look` raises `Superseded` if another run has taken over meanwhile, and then no list stays that came too late.
     """
     done: list[str] = []
     for epoch in checkpoint.snapshots():
         try:
-            done += _mended(checkpoint, card, epoch, damaged)
+            done += _mended(checkpoint, card, epoch, damaged, look)
         except (MissingDelta, CorruptCheckpoint) as error:
             log.warning("the snapshot of epoch %d cannot be mended now: %s", epoch, error.message)
     if done:
@@ -41,7 +44,9 @@ def mend_snapshots(checkpoint: Checkpoint, card: JobCard, damaged: Collection[st
     return done
 
 
-def _mended(checkpoint: Checkpoint, card: JobCard, epoch: int, damaged: Collection[str]) -> list[str]:
+def _mended(
+    checkpoint: Checkpoint, card: JobCard, epoch: int, damaged: Collection[str], look: Callable[[str], None]
+) -> list[str]:
     try:
         snapshot = checkpoint.sound_snapshot(epoch)
     except (MissingDelta, CorruptCheckpoint):
@@ -49,13 +54,16 @@ def _mended(checkpoint: Checkpoint, card: JobCard, epoch: int, damaged: Collecti
         name = f"snapshots/{epoch:012d}.json"
         if not checkpoint.directory.exists(name):
             return []
-        write_snapshot(checkpoint, epoch, card)
+        with listed_in_time(checkpoint, epoch, look) as listed:
+            listed(write_snapshot(checkpoint, epoch, card))
         return [name]
     done = [file.file for files in snapshot.tables.values() for file in files if file.file in damaged]
     if done:
-        new = Snapshot(epoch, {name: _files(checkpoint, card, snapshot, name, damaged) for name in snapshot.tables})
-        if new != snapshot:
-            checkpoint.publish_snapshot(new)
+        with listed_in_time(checkpoint, epoch, look) as listed:
+            new = Snapshot(epoch, {name: _files(checkpoint, card, snapshot, name, damaged) for name in snapshot.tables})
+            if new != snapshot:
+                checkpoint.publish_snapshot(new)
+                listed(new)
     return done
 
 

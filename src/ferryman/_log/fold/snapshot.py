@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -215,14 +215,29 @@ def write_fenced_snapshot(
     """
     look("snapshot")
     checkpoint.keep_card(card)
+    with listed_in_time(checkpoint, epoch, look) as listed:
+        snapshot = write(checkpoint, epoch, card)
+        listed(snapshot)
+    return snapshot
+
+
+@contextlib.contextmanager
+def listed_in_time(
+    checkpoint: Checkpoint, epoch: int, look: Callable[[str], None]
+) -> Iterator[Callable[[Snapshot], None]]:
+    """Have a snapshot of an epoch listed meanwhile: taken back again, if this run was superseded before that was done.
+
+    What is given is told of it.
+    """
     before = _term_of(checkpoint, epoch)
-    snapshot = write(checkpoint, epoch, card)
+    listed: list[Snapshot] = []
+    yield listed.append
     try:
         look("retention")
     except Superseded:
-        _withdraw(checkpoint, snapshot, before)
+        for snapshot in listed:
+            _withdraw(checkpoint, snapshot, before)
         raise
-    return snapshot
 
 
 def _withdraw(checkpoint: Checkpoint, snapshot: Snapshot, term: int | None) -> None:
