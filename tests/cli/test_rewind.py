@@ -212,6 +212,17 @@ def test_it_says_first_which_sinks_will_refuse_the_job(job: Job) -> None:
         assert refused in said
 
 
+def test_it_says_that_an_epoch_under_way_goes_too(job: Job) -> None:
+    said = " ".join(job.rewind("--to-epoch", 7).output.split())
+    assert "under way epoch 8 was begun and not committed, and goes too: what a function was called with" in said
+    assert json.loads(job.rewind("--to-epoch", 7, "--json").stdout)["under_way"] == 8
+
+    (job.place / "checkpoint/spark/offsets/6").unlink()
+
+    assert "was begun" not in job.rewind("--to-epoch", 7).output
+    assert json.loads(job.rewind("--to-epoch", 7, "--json").stdout)["under_way"] is None
+
+
 def test_as_json_it_only_says_what_it_would_do(job: Job) -> None:
     raw = json.loads(job.rewind("--to-epoch", 3, "--json").stdout)
 

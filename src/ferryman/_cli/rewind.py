@@ -150,6 +150,11 @@ def _described(card: JobCard, plan: RewindPlan) -> Iterator[str]:
             f"source    goes on after {_offsets(moved.offsets)} (micro-batch {moved.batch}): {rows} are lost, to the "
             "state and to sinks that take back"
         )
+    if plan.under_way is not None:
+        yield (
+            f"under way epoch {plan.under_way} was begun and not committed, and goes too: what a function was called "
+            "with for it, and what is in Kafka already, stays there"
+        )
     for sink in plan.sinks:
         yield f"sink      {shown(sink.label)}: {_of_sink(sink, plan)}"
     for file in plan.damaged:
@@ -204,4 +209,5 @@ def _json(plan: RewindPlan) -> dict[str, Any]:
         "newest_offsets": list(plan.newest_offsets),
         "sinks": [{"label": sink.label, "path": sink.path, "calls": sink.calls} for sink in plan.sinks],
         "damaged": list(plan.damaged),
+        "under_way": plan.under_way,
     }

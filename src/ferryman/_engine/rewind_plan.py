@@ -74,6 +74,8 @@ class RewindPlan:
         The source's offsets after the epoch, and after the newest.
     damaged
         Files that were found damaged.
+    under_way
+        The epoch that was begun and not committed, and goes too; None if there is none.
     """
 
     rewind: Rewind
@@ -85,6 +87,7 @@ class RewindPlan:
     newest_offsets: tuple[Any, ...]
     sinks: tuple[RewoundSink, ...]
     damaged: tuple[str, ...]
+    under_way: int | None = None
 
 
 def plan_rewind(checkpoint: Checkpoint, card: JobCard, to: int, *, keep_offsets: bool = False) -> RewindPlan:
@@ -107,9 +110,9 @@ def plan_rewind(checkpoint: Checkpoint, card: JobCard, to: int, *, keep_offsets:
     read = [timeline.manifests[number] for number in later if number in timeline.manifests]
     newest = (read or [manifest])[-1]
     unread = (later or [to])[-1] - newest.epoch
-    moved = None
+    moved, begun = None, _is_one_begun(checkpoint, newest)
     if keep_offsets:
-        moved = _moved(checkpoint, manifest, newest, unread + _is_one_begun(checkpoint, newest))
+        moved = _moved(checkpoint, manifest, newest, unread + begun)
     else:
         _refuse_lost_offsets(checkpoint, manifest)
     sinks = _sinks(manifest, read, unread)
@@ -128,6 +131,7 @@ def plan_rewind(checkpoint: Checkpoint, card: JobCard, to: int, *, keep_offsets:
         newest_offsets=newest.offsets,
         sinks=sinks,
         damaged=tuple(sorted(timeline.unsound)),
+        under_way=timeline.epochs[-1] + 1 if begun and not unread else None,
     )
 
 
