@@ -117,6 +117,12 @@ def test_a_key_cannot_have_the_name_of_what_is_kept_beside() -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["_pane", "_PANE"])
+def test_a_stream_that_has_a_column_of_the_name_of_panes_is_refused_in_any_case_of_letters(name: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=f"'{name}', a name Ferryman uses"):
+        Harness(windowed(size=0.3), f"{INPUT}, {name} long")
+
+
 def test_a_start_with_other_windows_is_refused() -> None:
     with Harness(windowed(size=0.3), INPUT) as harness:
         harness.epoch([("a", at(10), 1)])

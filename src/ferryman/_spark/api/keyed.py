@@ -69,7 +69,8 @@ class KeyedStream:
                 if twice
                 else f"key_by got a column twice: {', '.join(columns)}. Name each once."
             )
-        taken = [name for name in have if name in _RESERVED]
+        # Where Spark takes them for one column, so must we.
+        taken = [name for name in have if (name if parent.case_sensitive else name.lower()) in _RESERVED]
         if taken:
             raise InvalidConfiguration(
                 f"the stream has a column {taken[0]!r}, a name Ferryman uses itself. Rename the column."
