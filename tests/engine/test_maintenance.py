@@ -229,3 +229,27 @@ def test_a_run_that_is_superseded_when_its_snapshot_is_made_forgets_nothing(tmp_
     background.close()
     assert log.checkpoint.epochs() == [1, 2, 3]
     assert log.checkpoint.snapshots() == [1, 2, 3]
+
+
+def test_what_could_not_be_mended_now_is_mended_after_a_later_epoch(tmp_path):
+    log = written(tmp_path)
+    write_snapshot(log.checkpoint, 2)
+    name = log.checkpoint.snapshot(2).tables["Counts"][0].file
+    damage(log, name)
+    looks: list[str] = []
+
+    def look(before: str) -> None:
+        looks.append(before)
+        if len(looks) == 1:
+            raise OSError("the disk does not answer")
+
+    background = Background(
+        log.checkpoint, log.checkpoint.job_card(), replace(EVERY_EPOCH, snapshot_every=100), look=look
+    )
+    background.committed(3, 1, damaged=(name,))
+    until(lambda: background.failure is not None, "it did not fail", 30)
+    assert looks == ["mending"], "not at once again"
+    background.committed(3, 1)
+    until(lambda: mended(log.checkpoint), "it is not mended", 10)
+    background.close()
+    assert verify(log.checkpoint).sound

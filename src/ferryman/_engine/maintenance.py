@@ -57,6 +57,8 @@ class Background:
         self._last = newest.epoch if newest else 0
         self._weight = newest.bytes if newest else 0
         self._damaged = set(unread)
+        # What could not be mended, and is tried again after the next epoch.
+        self._put_off: set[str] = set()
         self._chain = 0
         self._epoch = 0
         self._wake = threading.Condition()
@@ -70,7 +72,8 @@ class Background:
         with self._wake:
             self._epoch = epoch
             self._chain += delta_bytes
-            self._damaged.update(damaged)
+            self._damaged.update(damaged, self._put_off)
+            self._put_off.clear()
             self._wake.notify()
 
     def _due(self) -> bool:
@@ -128,10 +131,16 @@ class Background:
         """Write anew what of the snapshots was found damaged, here or by tasks."""
         with self._wake:
             damaged, self._damaged = {*self._damaged, *self._checkpoint.damage.take()}, set()
-        if damaged:
+        if not damaged:
+            return
+        try:
             self._look("mending")
             self._checkpoint.keep_card(self._card)
             mend_snapshots(self._checkpoint, self._card, damaged, self._look)
+        except Exception:
+            with self._wake:
+                self._put_off |= damaged
+            raise
 
     def close(self) -> None:
         """End after the work under way."""
