@@ -194,12 +194,12 @@ def _check_told(
 
 
 # What functions are called in manifests; by the order they had where an earlier version let them have one name.
-_FUNCTION = re.compile(r"foreach(#[0-9]+|:.*)?", re.DOTALL)
+FUNCTION = re.compile(r"foreach(#[0-9]+|:.*)?", re.DOTALL)
 
 
 def _refuse_namesakes(sinks: Sequence[Sink], latest: Manifest | None) -> None:
     """Refuse functions of one name: only their order would tell whose numbers are whose."""
-    count = Counter(sink.label for sink in sinks if _FUNCTION.fullmatch(sink.label))
+    count = Counter(sink.label for sink in sinks if FUNCTION.fullmatch(sink.label))
     twice = next((label for label, times in count.items() if times > 1), None)
     if twice is None:
         return
@@ -216,11 +216,11 @@ def _refuse_namesakes(sinks: Sequence[Sink], latest: Manifest | None) -> None:
 
 def _check_numbers(sinks: Sequence[Sink], latest: Manifest | None, dropped: Collection[str]) -> None:
     """Refuse functions that may be others by another name: they would be called with numbers that they had."""
-    functions = {sink.label: sink for sink in sinks if _FUNCTION.fullmatch(sink.label)}
+    functions = {sink.label: sink for sink in sinks if FUNCTION.fullmatch(sink.label)}
     known = {
         label: record["written"]
         for label, record in (latest.sinks if latest else {}).items()
-        if record and _FUNCTION.fullmatch(label)
+        if record and FUNCTION.fullmatch(label)
     }
     gone = [label for label in known if label not in functions and label not in dropped]
     new = [label for label in functions if label not in known]

@@ -5,11 +5,11 @@ Says no where the epoch cannot be had, and which can. Calls `_log/check/ways.py`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ferryman._engine.outputs import FUNCTION
 from ferryman._log.check.timeline import Timeline
 from ferryman._log.check.ways import newest_to_be_had
 from ferryman._log.files.checkpoint import Checkpoint
@@ -25,7 +25,6 @@ from ferryman._model.spark_log import SparkLog
 PARQUET = "parquet:"
 # What they have shown stays, so they refuse a checkpoint that has fewer epochs.
 _REFUSING = ("database:", "kafka:")
-_FUNCTION = re.compile(r"foreach(#[0-9]+|:.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ def _is_one_begun(checkpoint: Checkpoint, newest: Manifest) -> bool:
 def _after(label: str, record: Mapping[str, Any], calls: int) -> dict[str, Any]:
     """Count the calls of epochs that no manifest tells of: there was one in each, at the most."""
     number = _number(record)
-    if number is None or not _FUNCTION.fullmatch(label):
+    if number is None or not FUNCTION.fullmatch(label):
         return dict(record)
     return {**record, "written": {**record["written"], "number": number + calls}}
 
@@ -228,7 +227,7 @@ def _sinks(manifest: Manifest, later: list[Manifest], unread: int) -> tuple[Rewo
     for known in (manifest, *later):
         for label, record in known.sinks.items():
             calls = None
-            if _FUNCTION.fullmatch(label) and (last := _number(record)) is not None:
+            if FUNCTION.fullmatch(label) and (last := _number(record)) is not None:
                 before = _number(manifest.sinks.get(label, {}))
                 calls = (0 if before is None else before + 1, last + unread)
             path = record.get("path") or ""
