@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -154,6 +155,42 @@ def test_a_table_that_has_less_than_the_checkpoint_is_refused_even_where_the_new
     database.run(f"UPDATE ferryman_epochs SET epoch = 1 WHERE target = '{database.table}'")
     with pytest.raises(SinkMissing, match=r"up to epoch 2 of this job, and now has them up to epoch 1.*Restore the"):
         again.begin(SinkStart(epoch=3, term=3, written=written))
+
+
+# As MySQL's own driver is laid out: what marks values stands neither in the outermost package nor beside the class.
+NESTED_DRIVER = {
+    "nested_driver/__init__.py": "",
+    "nested_driver/connector/__init__.py": "paramstyle = 'pyformat'",
+    "nested_driver/connector/connection.py": """
+import sqlite3
+
+class Cursor(sqlite3.Cursor):
+    def execute(self, statement, values=()):
+        assert "?" not in statement, "this driver knows %s alone"
+        return super().execute(statement.replace("%s", "?"), values)
+
+class Connection(sqlite3.Connection):
+    def cursor(self):
+        return super().cursor(Cursor)
+""",
+}
+
+
+def test_how_a_driver_marks_values_is_found_in_the_package_that_says_it(tmp_path: Path, monkeypatch):
+    for name, text in NESTED_DRIVER.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    driver = importlib.import_module("nested_driver.connector.connection")
+    database = Database(partial(sqlite3.connect, tmp_path / "rows.db", factory=driver.Connection), "shown")
+    plain = Database(partial(sqlite3.connect, tmp_path / "rows.db"), "shown")
+    plain.run("CREATE TABLE shown (key VARCHAR(20), n BIGINT)")
+
+    check_sink(
+        "whole epochs",
+        partial(sinks.database, database.connect, "shown"),
+        plain.rows,
+    )
 
 
 def test_what_cannot_be_is_refused_with_a_reason(database: Database, monkeypatch):

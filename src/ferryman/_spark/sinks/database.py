@@ -307,9 +307,14 @@ def _connected(connect: Callable[[], Any]) -> Any:
 
 
 def _style(connection: Any) -> str:
-    """Tell how a connection's driver marks values, as it says itself."""
-    driver = sys.modules.get(type(connection).__module__.partition(".")[0])
-    return str(getattr(driver, "paramstyle", "qmark"))
+    """Tell how a connection's driver marks values, as the module of its class says, or a package that this is in."""
+    for kind in type(connection).__mro__:
+        name = kind.__module__
+        while name:
+            if isinstance(style := getattr(sys.modules.get(name), "paramstyle", None), str):
+                return style
+            name = name.rpartition(".")[0]
+    return "qmark"
 
 
 class _Transaction:
