@@ -206,6 +206,19 @@ def test_what_cannot_be_is_refused_with_a_reason(database: Database, monkeypatch
         sinks.database(partial(sqlite3.connect, ":memory:"), "rows").claim("job")
 
 
+class CommitsByItself(sqlite3.Connection):
+    """A connection of a driver that commits each statement, and does not say so."""
+
+
+def test_a_driver_on_which_what_is_rolled_back_stays_is_refused(tmp_path: Path):
+    connect = partial(sqlite3.connect, tmp_path / "rows.db", isolation_level=None, factory=CommitsByItself)
+    database = Database(connect, "shown")
+    database.run("CREATE TABLE shown (key VARCHAR(20), n BIGINT)")
+    with pytest.raises(InvalidConfiguration, match="stays when it is rolled back"):
+        sinks.database(connect, "shown").claim("job")
+    assert [target for target, *_ in database.run("SELECT target FROM ferryman_epochs")] == ["shown"]
+
+
 def test_a_job_writes_to_a_database(spark, tmp_path, database: Database):
     table = f"trail_{next(NUMBER)}"
     database.run(f"CREATE TABLE {table} (key VARCHAR(20), n BIGINT, digest BIGINT)")

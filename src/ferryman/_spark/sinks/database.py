@@ -89,8 +89,27 @@ class DatabaseSink:
                 f"with those of this job. Write to another table. If that job is gone for good, empty the table and "
                 f"delete its row from {EPOCHS}."
             )
+        self._refuse_without_transactions()
         self.label = f"database:{sink}"
         return int(term)
+
+    def _refuse_without_transactions(self) -> None:
+        """Refuse a driver that commits by itself, or a database that knows no transactions: few say so."""
+        probe = f"probe-{uuid.uuid4().hex}"
+        # Who may only change the row that somebody has put there for it cannot try, and is believed.
+        with contextlib.suppress(Exception), self._transaction() as does:
+            does.change(f"INSERT INTO {EPOCHS} VALUES (?, '-', '-', 0, 0)", probe)
+            raise _RolledBack
+        with self._transaction() as does:
+            stayed = does.rows(f"SELECT target FROM {EPOCHS} WHERE target = ?", probe)
+            if stayed:
+                does.change(f"DELETE FROM {EPOCHS} WHERE target = ?", probe)
+        if stayed:
+            raise InvalidConfiguration(
+                f"sinks.database: what is put into {EPOCHS} stays when it is rolled back, so a reader could see a part "
+                "of an epoch. Have the connection commit when it is told to, and not by itself (autocommit off); or "
+                "write to a database that has transactions."
+            )
 
     def _claimed(self) -> tuple[str, str, int] | None:
         with contextlib.suppress(Exception), self._transaction() as does:
@@ -271,6 +290,10 @@ class DatabaseSink:
             with contextlib.suppress(Exception):
                 connection.close()
             raise
+
+
+class _RolledBack(Exception):
+    """Ends a transaction that is only to be tried."""
 
 
 @dataclass(frozen=True)
