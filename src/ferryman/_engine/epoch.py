@@ -32,6 +32,7 @@ from ferryman._engine.express_or_shuffle import EpochCost, Route, choose
 from ferryman._engine.fence import Fenced
 from ferryman._engine.gathered_receipts import Gathered
 from ferryman._engine.job_options import EpochOptions
+from ferryman._engine.lookups import Lookups
 from ferryman._engine.newest_epoch import Newest
 from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.progress import EpochProgress
@@ -42,6 +43,7 @@ from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._model.card import JobCard
 from ferryman._model.delta import DeltaRef
 from ferryman._model.epoch_time import epoch_time
+from ferryman._model.lookup_version import LookupVersion
 from ferryman._model.manifest import Manifest
 from ferryman._model.receipt import Receipt
 from ferryman._model.routing import RoutingTable
@@ -72,6 +74,8 @@ class _Epoch:
         How its rows went to their instances, and by express, the longest that one task took to read rows.
     broadcasts
         What came for broadcast states.
+    lookups
+        The versions of the tables that it looks up.
     written
         What the sinks have written.
     gathered
@@ -96,6 +100,7 @@ class _Epoch:
     route: Route | None = None
     reading_ms: float = 0.0
     broadcasts: dict[str, tuple[DeltaRef, ...]] = field(default_factory=dict)
+    lookups: Mapping[str, LookupVersion] = field(default_factory=dict)
     written: dict[str, Any] = field(default_factory=dict)
     gathered: Gathered | None = None
     committed: bool = False
@@ -166,6 +171,7 @@ class EpochRunner(Generic[C]):
         self._coverage = coverage
         self._options = options
         self._cost: EpochCost | None = None
+        self._lookups = Lookups(checkpoint, executor.lookups)
         self._broadcasts = {
             table.name: BroadcastTable(checkpoint, card, table, executor.broadcasts[table.name], self.newest.epoch)
             for spec in self._operators.values()
@@ -209,6 +215,9 @@ class EpochRunner(Generic[C]):
         """
         epoch = self._begin(batch, silent=silent, time_ms=time_ms)
         try:
+            epoch.lookups = self._lookups.of_epoch(
+                epoch.number, epoch.time_ms, self.newest.lookups, self.takeover.looked_up_in(epoch.number)
+            )
             self._intend(epoch)
             epoch.passed("begin")
             self._execute(epoch, source)
@@ -253,14 +262,24 @@ class EpochRunner(Generic[C]):
         )
 
     def _intend(self, epoch: _Epoch) -> None:
-        """Write down what Spark's log has not: that no data came, who waits, a switch, a time that is not Spark's."""
+        """Write down what Spark's log has not.
+
+        That no data came, who waits, a switch, other versions of what is looked up, a time that is not Spark's.
+        """
         latest, begun = self.newest.manifest, self.takeover.begun(epoch.number)
         before = self.takeover.routing if latest is None else latest.routing
         # Before the first epoch a start finds by itself what it begins with, unless that is a switch done again.
         switches = epoch.routing != before or (begun is not None and begun.routing is not None)
-        if epoch.silent or epoch.held or switches or self.clock.own:
-            routing = epoch.routing if switches else None
-            self.fenced.intend(epoch.number, epoch.clock_ms, silent=epoch.silent, held=epoch.held, routing=routing)
+        lookups = epoch.lookups if epoch.lookups != self.newest.lookups else None
+        if epoch.silent or epoch.held or switches or lookups or self.clock.own:
+            self.fenced.intend(
+                epoch.number,
+                epoch.clock_ms,
+                silent=epoch.silent,
+                held=epoch.held,
+                routing=epoch.routing if switches else None,
+                lookups=lookups,
+            )
 
     def _execute(self, epoch: _Epoch, source: Any) -> None:
         """Have the tasks run, and the sinks write what comes of it."""
@@ -285,6 +304,7 @@ class EpochRunner(Generic[C]):
             epoch.written = self.fenced.write(frames, epoch.number, silent=epoch.silent, side_by_side=beside)
             epoch.passed("sinks")
 
+        self._lookups.use(epoch.lookups)
         with self._executor.execution(epoch.layout, source, silent=epoch.silent, by_file=bool(files)) as execution:
             self._broadcast(epoch, execution)
             receipts = execution.run(self._controls(epoch, files), self._route(epoch), epoch.combine, write)
@@ -373,6 +393,7 @@ class EpochRunner(Generic[C]):
             held=gathered.waiting(self.newest.held, epoch.held),
             term=self.term.number,
             spark=spark_log,
+            lookups=epoch.lookups,
         )
 
     def _watermarks(self, seen: Mapping[str, int], epoch: _Epoch) -> Watermarks:

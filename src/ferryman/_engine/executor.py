@@ -14,6 +14,7 @@ import pyarrow as pa
 from ferryman._engine.broadcast import Broadcast
 from ferryman._engine.control import Control
 from ferryman._engine.express_or_shuffle import Route
+from ferryman._engine.lookups import LookupTable
 from ferryman._engine.operator_spec import OperatorSpec
 from ferryman._engine.when_partials_pay import Partials
 from ferryman._migrate.keepers import Keepers
@@ -148,6 +149,8 @@ class Executor(Protocol[L_contra]):
         What each operator is, by name; whoever reads of another comes after it.
     broadcasts
         How each broadcast state is declared, by the name of its table.
+    lookups
+        The tables that are looked up.
     by_file
         The operators whose rows know which file they are from.
     """
@@ -159,6 +162,10 @@ class Executor(Protocol[L_contra]):
     @property
     def broadcasts(self) -> Mapping[str, Broadcast]:
         """Give how broadcast states are declared."""
+
+    @property
+    def lookups(self) -> Sequence[LookupTable]:
+        """Give the tables that are looked up."""
 
     @property
     def by_file(self) -> Set[str]:

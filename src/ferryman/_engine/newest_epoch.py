@@ -7,6 +7,7 @@ from typing import Any
 
 from ferryman._model.delta import DeltaRef
 from ferryman._model.held_rows import HeldRows
+from ferryman._model.lookup_version import LookupVersion
 from ferryman._model.manifest import Manifest, OperatorRecord
 from ferryman._model.spark_log import SparkLog
 from ferryman._model.watermarks import Watermarks
@@ -59,6 +60,11 @@ class Newest:
     def held(self) -> Mapping[str, tuple[HeldRows, ...]]:
         """Give the rows that wait after it, by operator."""
         return self.manifest.held if self.manifest else {}
+
+    @property
+    def lookups(self) -> Mapping[str, LookupVersion]:
+        """Give the versions of tables that it looked up."""
+        return self.manifest.lookups if self.manifest else {}
 
     @property
     def covered(self) -> tuple[tuple[Any, ...], SparkLog]:

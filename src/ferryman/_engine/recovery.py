@@ -23,6 +23,7 @@ from ferryman._migrate.planning import rescaled
 from ferryman._model.card import JobCard
 from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.intent import Intent
+from ferryman._model.lookup_version import LookupVersion
 from ferryman._model.manifest import Manifest
 from ferryman._model.routing import RoutingTable
 
@@ -85,6 +86,13 @@ class Takeover:
             return None
         begun = self.begun(epoch)
         return frozenset() if begun is None else begun.held
+
+    def looked_up_in(self, epoch: int) -> Mapping[str, LookupVersion] | None:
+        """Give what was written down of what the epoch to do again looks up; None for every other epoch."""
+        if self.term.redo is None or self.term.redo.epoch != epoch:
+            return None
+        begun = self.begun(epoch)
+        return {} if begun is None else begun.lookups
 
     def instances_after(self, epoch: int) -> int | None:
         """Give how many instances were asked for, after the epoch to do again: that has as many as it was begun with.

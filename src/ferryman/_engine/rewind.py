@@ -106,7 +106,7 @@ def _later_files(checkpoint: Checkpoint, to: int) -> list[str]:
     """List the files of epochs after one: nobody names them any more."""
     needed = {file for snapshot in bases(checkpoint, to) for file in files_of(snapshot)}
     found = []
-    for folder in ("deltas", "held", "snapshots"):
+    for folder in ("deltas", "held", "lookups", "snapshots"):
         for name in checkpoint.directory.list(folder):
             number = name.split("-", 1)[0]
             if is_number(number) and int(number) > to and f"{folder}/{name}" not in needed:

@@ -139,6 +139,10 @@ class NotOnStream(FerrymanError, AttributeError):
     """A name of Spark's DataFrame or GroupedData that a stream does not have; the message says what to write."""
 
 
+class LookupFailed(FerrymanError):
+    """A table that a job looks up cannot be read, is too large, or is not as it was declared."""
+
+
 class OperatorFailed(FerrymanError):
     """A user's operator raised."""
 

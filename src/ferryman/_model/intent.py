@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ferryman._model.json_values import MOST_TIME_MS, flag, groups_of, whole
+from ferryman._model.lookup_version import LookupVersion, parse_versions
 from ferryman._model.routing import RoutingTable
 
 
@@ -24,6 +25,8 @@ class Intent(NamedTuple):
         The routing table that it switches to, if it does.
     term
         The run that began it; 0 where no run was counted.
+    lookups
+        The versions of tables that it looks up, if they are not those of the epoch before.
     """
 
     epoch: int
@@ -32,6 +35,7 @@ class Intent(NamedTuple):
     held: frozenset[int]
     routing: RoutingTable | None = None
     term: int = 0
+    lookups: Mapping[str, LookupVersion] = {}
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Intent:
@@ -43,4 +47,5 @@ class Intent(NamedTuple):
             frozenset(groups_of(raw.get("held", []))),
             RoutingTable.parse(raw["routing"]) if "routing" in raw else None,
             whole(raw.get("term", 0), "term"),
+            parse_versions(raw.get("lookups", {})),
         )

@@ -17,7 +17,7 @@ MOST_TIME_MS = 253_402_300_799_999
 # Far more than offsets and sinks need, and far less than what ends in a RecursionError.
 _MOST_DEPTH = 64
 # A file of ours is in one of these folders, and never hidden.
-_FILE = re.compile(r"(deltas|held|snapshots)/[^./\x00-\x1f\x7f\\][^/\x00-\x1f\x7f\\]*")
+_FILE = re.compile(r"(deltas|held|lookups|snapshots)/[^./\x00-\x1f\x7f\\][^/\x00-\x1f\x7f\\]*")
 _LABEL = re.compile(r"[^./\x00-\x1f\x7f\\][^/\x00-\x1f\x7f\\]{0,199}")
 
 

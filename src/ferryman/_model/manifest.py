@@ -9,6 +9,7 @@ from typing import Any
 from ferryman._model.delta import DeltaRef
 from ferryman._model.held_rows import HeldRows
 from ferryman._model.json_values import MOST_TIME_MS, flag, label, listed, mapped, shallow, text, whole
+from ferryman._model.lookup_version import LookupVersion, parse_versions, versions_json
 from ferryman._model.routing import RoutingTable
 from ferryman._model.spark_log import SparkLog
 from ferryman._model.watermarks import Watermarks
@@ -55,6 +56,7 @@ class Manifest:
     held: Mapping[str, tuple[HeldRows, ...]] = field(default_factory=dict)
     term: int = 0
     spark: SparkLog = field(default_factory=SparkLog)
+    lookups: Mapping[str, LookupVersion] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """Write the manifest as JSON values."""
@@ -66,6 +68,7 @@ class Manifest:
         raw["tables"] = {name: [asdict(ref) for ref in refs] for name, refs in self.tables.items()}
         raw["watermarks"] = self.watermarks.json()
         raw["spark"] = self.spark.json()
+        raw["lookups"] = versions_json(self.lookups)
         return raw
 
     @classmethod
@@ -96,6 +99,7 @@ class Manifest:
             for name, ones in held.items()
         }
         whole(raw.get("term", 0), "term")
+        values["lookups"] = parse_versions(raw.get("lookups", {}))
         values["spark"] = SparkLog.parse(mapped(raw.get("spark", {}), "spark"))
         return cls(**values)
 

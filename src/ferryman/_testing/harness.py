@@ -27,11 +27,14 @@ from ferryman._engine.source_offsets import Covered
 from ferryman._log.files.cards import evolution_of
 from ferryman._log.files.checkpoint import Checkpoint, keep_all
 from ferryman._log.files.directory import LocalDirectory
+from ferryman._log.files.term import Redo
 from ferryman._log.fold.fold import rebuild
 from ferryman._log.fold.snapshot import write_snapshot
 from ferryman._migrate.planning import pinned
 from ferryman._model.card import JobCard
 from ferryman._model.errors import InvalidConfiguration
+from ferryman._model.intent import Intent
+from ferryman._model.lookup_version import LookupVersion
 from ferryman._model.manifest import Manifest
 from ferryman._model.routing import RoutingTable
 from ferryman._model.spark_log import SparkLog
@@ -55,18 +58,22 @@ class _Interrupted:
     broadcast: Mapping[str, Sequence[Any]]
     clock_ms: int
     output: Listed = field(default_factory=list)
+    lookups: Mapping[str, LookupVersion] = field(default_factory=dict)
 
 
 class _Fence(Fenced):
     """What a run in a harness writes: nobody else runs on its checkpoint, and a test may have it crash."""
 
     crash: Literal["", "before-commit", "after-commit"] = ""
+    # What was written down of what the epoch under way looks up.
+    lookups: Mapping[str, LookupVersion] | None = None
 
     def look(self, before: str) -> None:
         """Nobody takes over."""
 
     def intend(self, epoch: int, time_ms: int, **about: Any) -> None:
-        """Write nothing down: the harness itself knows what it has begun."""
+        """Remember what is looked up; the harness itself knows what else it has begun."""
+        self.lookups = about["lookups"]
 
     def commit(self, manifest: Manifest) -> None:
         """Commit an epoch, unless it is to crash before that."""
@@ -269,6 +276,7 @@ class Harness:
         try:
             result = self._epoch(given, crash, crash_at_row)
         except Crash:
+            self._interrupted = replace(given, lookups=self._fence.lookups or given.lookups)
             self.restart()
             if given.number <= self.epochs:
                 self._interrupted = replace(given, output=self._executor.output)
@@ -287,13 +295,15 @@ class Harness:
             self._interrupted = None
             return interrupted.output
         # At the time it was begun, whatever the clock says now.
+        takeover = self._runner.takeover
+        redo = Redo(interrupted.number, {}, self._routing.instances, 0)
+        begun = Intent(interrupted.number, interrupted.clock_ms, False, frozenset(), lookups=interrupted.lookups)
+        self._runner.takeover = replace(takeover, intent=begun, term=replace(takeover.term, redo=redo))
         return self._tried(interrupted, False, None)
 
     def _epoch(self, given: _Interrupted, crash: bool | str, crash_at_row: int | None) -> Listed:
         source = Input(
-            self._executor.joint(
-                {name: _table(given.rows.get(name, ()), to_arrow(schema)) for name, schema in self._schemas.items()}
-            ),
+            [_table(given.rows.get(name, ()), to_arrow(schema)) for name, schema in self._schemas.items()],
             {
                 name: _table(given.broadcast.get(name, ()), to_arrow(declared.stream.schema))
                 for name, declared in self._executor.broadcasts.items()

@@ -30,10 +30,13 @@ from ferryman._model.receipt import Receipt
 from ferryman._model.routing import RoutingTable
 from ferryman._operator.declare.side_outputs import own_rows, rows_aside
 from ferryman._routing.owners import routed
+from ferryman._spark.api.lookups import Looked, LookedUp
 from ferryman._spark.api.paired import Paired
+from ferryman._spark.api.pipeline import lookups_of, reachable
 from ferryman._spark.api.stream import Operated, Parted, Stream, Watermarked, plain
 from ferryman._spark.api.windowed import Paned
 from ferryman._testing.crash_at_row import dying_at
+from ferryman._testing.looked_up_rows import looked_up_rows
 from ferryman._testing.paired_rows import paired_rows
 
 Listed = list[tuple[Any, ...]]
@@ -88,14 +91,14 @@ class Input:
     Attributes
     ----------
     rows
-        The source's rows.
+        The source's rows; of two sources a list with those of each.
     broadcasts
         Those for broadcast states, by table.
     crash_at_row
         The row of the source at which the first operator dies; None if it does not.
     """
 
-    rows: pa.Table
+    rows: pa.Table | Sequence[pa.Table]
     broadcasts: Mapping[str, pa.Table] = field(default_factory=dict)
     crash_at_row: int | None = None
 
@@ -125,7 +128,8 @@ class LocalExecutor:
     by_file: Set[str] = frozenset()
 
     def __init__(self, pipeline: Any, sources: Sequence[Stream], homes: Path, hosts: int) -> None:
-        self.steps, self._reads, self._paned = _steps(pipeline, sources)
+        self.steps, self._reads, self._between = _steps(pipeline, sources)
+        self.lookups: list[LookedUp] = lookups_of(reachable([pipeline]))
         self.output: Listed = []
         self.sides: dict[str, Listed] = {}
         self._side_names = _side_names(self.steps)
@@ -168,10 +172,13 @@ class LocalExecutor:
         """Begin to carry out an epoch."""
         yield LocalExecution(self, layout.routing, source)
 
-    def joint(self, tables: Mapping[str, pa.Table]) -> pa.Table:
+    def _joint(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Give the rows that came as the first operator reads them."""
         first = self.steps[0].parent
-        return paired_rows(first, list(tables.values())) if isinstance(first, Paired) else next(iter(tables.values()))
+        if not isinstance(first, Paired):
+            return tables[0]
+        parts = zip(first.parts, tables, strict=True)
+        return paired_rows(first, [_stepped(_lookups_on(part), rows) for part, rows in parts])
 
     def frames(self, time_ms: int) -> Sequence[Frame]:
         """Give what the sinks get of the newest epoch, which has this time; there are none."""
@@ -179,17 +186,18 @@ class LocalExecutor:
 
     def run(self, source: Input, routing: RoutingTable, controls: Mapping[str, Control]) -> list[Receipt]:
         """Run the operators on what came, first to last; keep what came out."""
-        rows, crash_at_row = source.rows, source.crash_at_row
+        rows = source.rows if isinstance(source.rows, pa.Table) else self._joint(source.rows)
+        crash_at_row = source.crash_at_row
         sides: dict[str, Listed] = {}
         receipts: list[Receipt] = []
-        for step, side in zip(self.steps, self._reads, strict=True):
+        rows = _stepped(self._between[0], rows)
+        for step, side, after in zip(self.steps, self._reads, self._between[1:], strict=True):
             spec = step.spec
-            if spec.name in self._paned:
-                rows = self._paned[spec.name].rows(rows)
             whole, some = self._operate(spec, controls[spec.name], routing, rows, crash_at_row)
             crash_at_row = None
             receipts += some
             rows = own_rows(whole, spec.output.names) if side is None else rows_aside(whole, side)
+            rows = _stepped(after, rows)
             for name in spec.sides:
                 sides[self._side_names[spec.name, name]] = _listed(rows_aside(whole, name))
         self.output, self.sides = _listed(rows), sides
@@ -253,9 +261,31 @@ def _begins(stream: Stream, sources: Sequence[Stream]) -> bool:
     """Tell whether a stream is that with which a pipeline begins."""
     if len(sources) == 1:
         return stream is sources[0]
-    return isinstance(stream, Paired) and [id(plain(part)) for part in stream.parts] == [
-        id(source) for source in sources
-    ]
+    if not isinstance(stream, Paired):
+        return False
+    begins = []
+    for part in stream.parts:
+        first = plain(part)
+        while isinstance(first, Looked):
+            first = plain(first.parent)
+        begins.append(id(first))
+    return begins == [id(source) for source in sources]
+
+
+def _lookups_on(stream: Stream) -> list[Paned | Looked]:
+    """List the lookups on a source, in the order in which they are done."""
+    found: list[Paned | Looked] = []
+    while isinstance(stream, (Watermarked, Looked)):
+        found += [stream] if isinstance(stream, Looked) else []
+        stream = stream.parent
+    return found[::-1]
+
+
+def _stepped(steps: Sequence[Paned | Looked], rows: pa.Table) -> pa.Table:
+    """Take the steps between operators."""
+    for step in steps:
+        rows = step.rows(rows) if isinstance(step, Paned) else looked_up_rows(step, rows)
+    return rows
 
 
 def _side_names(steps: Sequence[Operated]) -> dict[tuple[str, str], str]:
@@ -268,30 +298,33 @@ def _side_names(steps: Sequence[Operated]) -> dict[tuple[str, str], str]:
     }
 
 
-def _steps(stream: Any, sources: Sequence[Stream]) -> tuple[list[Operated], list[str | None], dict[str, Paned]]:
+def _steps(
+    stream: Any, sources: Sequence[Stream]
+) -> tuple[list[Operated], list[str | None], list[list[Paned | Looked]]]:
     """List the operators of a pipeline, first to last, and of each which side is read; None for its own rows.
 
-    Also give the steps that part rows into panes, by the operator after each.
+    Also give the steps before the first operator, and those after each.
     """
     found: list[Operated] = []
     reads: list[str | None] = []
-    paned: dict[str, Paned] = {}
+    between: list[list[Paned | Looked]] = [[]]
     side: str | None = None
     while not _begins(stream, sources):
         if isinstance(stream, Operated):
             found.append(stream)
+            between.append([])
             reads.append(side)
             side = None
         elif isinstance(stream, Parted):
             side = stream.name
-        elif isinstance(stream, Paned):
-            paned[found[-1].spec.name] = stream
+        elif isinstance(stream, (Paned, Looked)):
+            between[-1].insert(0, stream)
         elif not isinstance(stream, Watermarked):
             raise InvalidConfiguration(
-                f"the harness runs operators and watermarks, and got {type(stream).__name__}. Test the steps between "
-                "operators on Spark."
+                f"the harness runs operators, lookups and watermarks, and got {type(stream).__name__}. Test the steps "
+                "between operators on Spark."
             )
         stream = stream.parent
     if not found:
         raise InvalidConfiguration("the pipeline has no operator. Add .key_by(...).process(...).")
-    return found[::-1], reads[::-1], paned
+    return found[::-1], reads[::-1], between[::-1]

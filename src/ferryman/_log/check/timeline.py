@@ -107,6 +107,12 @@ class Timeline:
         """List the rows that wait after an epoch."""
         return [rows for instances in self.manifests[epoch].held.values() for rows in instances]
 
+    def lookups(self) -> dict[DeltaRef, str]:
+        """Give the files of tables that are looked up, each with the lookup."""
+        return {
+            version.file: name for manifest in self.manifests.values() for name, version in manifest.lookups.items()
+        }
+
     def snapshot_files(self) -> Iterator[tuple[Snapshot, str, SnapshotFile]]:
         """List every file of a snapshot named, oldest first, with its table; snapshots may share files."""
         for snapshot in self.lists.values():

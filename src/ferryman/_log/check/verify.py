@@ -155,13 +155,14 @@ class _Verification:
         self._intents()
         self._runs()
         # What is listed before the manifests are read is named by one of them, or by none.
-        folders = ("deltas", "held", "snapshots")
+        folders = ("deltas", "held", "lookups", "snapshots")
         listed = [f"{folder}/{name}" for folder in folders for name in self._list(folder)]
         listed += [f"manifests/{name}" for name in self._list("manifests")]
         timeline = Timeline.read(self._checkpoint, card)
         refs = {ref.file: ref.bytes for _, _, ref in timeline.deltas()}
         refs.update({file.file: file.bytes for _, _, file in timeline.snapshot_files()})
         refs.update({rows.file.file: rows.file.bytes for _, rows in timeline.held()})
+        refs.update({ref.file: ref.bytes for ref in timeline.lookups()})
         self._total = 2 * sum(refs.values())
         tables = card.tables if card else {}
         files = {name: TableFiles.of(name, table, card.groups) for name, table in tables.items()} if card else {}
@@ -280,6 +281,14 @@ class _Verification:
             self._advance(ref.bytes)
             if what is not None:
                 self._fault(ref.file, what, tuple(epochs), RESTORE)
+        for ref, lookup in timeline.lookups().items():
+            what = examine_delta(self._checkpoint, ref, None, None)
+            self._advance(ref.bytes)
+            if what is not None:
+                self._fault(
+                    ref.file, what, (), f"{RESTORE} If there is none: only an epoch that was begun with it and has to "
+                    f"be done again needs it; else the job reads the table of lookup {lookup!r} anew when it starts.",
+                )  # fmt: skip
         # Snapshots may share a file, and each of them says by itself what is in it.
         examined: dict[SnapshotFile, str | None] = {}
         for _, table, file in timeline.snapshot_files():

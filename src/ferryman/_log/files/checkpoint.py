@@ -6,6 +6,7 @@ The layout is an open format, described in docs/checkpoint-format.md:
     manifests/000000000042.json                     epoch 42 is committed, and this belongs to it
     deltas/000000000042-<table>-<instance>-<checksum>.arrow
     held/000000000042-<operator>-<instance>-<checksum>.arrow
+    lookups/000000000042-<lookup>-0-<checksum>.arrow
     snapshots/000000000040.json, 000000000040-<table>-<first group>-<checksum>.parquet
     terms/000000000007.json                         the seventh run of the job: the newest may write
     intents/000000000007.json                       the epoch under way in that run, if no batch tells all of it
@@ -47,6 +48,7 @@ from ferryman._model.errors import (
 )
 from ferryman._model.intent import Intent
 from ferryman._model.json_values import Misshapen, file_name, whole
+from ferryman._model.lookup_version import LookupVersion, versions_json
 from ferryman._model.manifest import Manifest
 from ferryman._model.routing import RoutingTable
 from ferryman._model.snapshot import Snapshot
@@ -56,7 +58,7 @@ CARD = "ferryman.json"
 _INTENT = "intent.json"
 TOLD = "told.json"
 # Where a job writes: made and synced when it starts, so that whoever writes there first does not have to.
-FOLDERS = ("manifests", "deltas", "held", "snapshots", "terms", "intents", "decisions")
+FOLDERS = ("manifests", "deltas", "held", "lookups", "snapshots", "terms", "intents", "decisions")
 _SPARK_FOLDERS = ("spark", "spark/offsets", "spark/commits", "spark/sources")
 
 # What a checkpoint holds, Ferryman's and Spark's: a directory with any of these and no card is not a new one.
@@ -228,6 +230,7 @@ class Checkpoint:
         silent: bool = True,
         held: Collection[int] = (),
         routing: RoutingTable | None = None,
+        lookups: Mapping[str, LookupVersion] | None = None,
         term: int = 0,
     ) -> None:
         """Write down an epoch that no batch tells all of before it runs, so that a restart runs it just the same.
@@ -238,6 +241,8 @@ class Checkpoint:
         body["term"] = term
         if routing is not None:
             body["routing"] = routing.json()
+        if lookups:
+            body["lookups"] = versions_json(lookups)
         self._write_json(f"intents/{term:012d}.json", body, new=False)
 
     def intent(self) -> Intent | None:
@@ -291,11 +296,17 @@ class Checkpoint:
         """Publish the rows that an instance of an operator keeps for later."""
         return self._write_rows("held", epoch, operator, instance, rows)
 
+    def write_lookup(self, epoch: int, lookup: str, rows: pa.Table) -> DeltaRef:
+        """Publish a table as an epoch looks it up."""
+        return self._write_rows("lookups", epoch, lookup, 0, rows)
+
+    @staticmethod
+    def has_rows(ref: DeltaRef, rows: pa.Table) -> bool:
+        """Tell whether a file has these very rows, by its checksum."""
+        return checksum(_packed(rows)) == ref.checksum
+
     def _write_rows(self, folder: str, epoch: int, label: str, instance: int, rows: pa.Table) -> DeltaRef:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        data = sink.getvalue()
+        data = _packed(rows)
         digest = checksum(data)
         name = f"{folder}/{epoch:012d}-{label}-{instance}-{digest}.arrow"
         self.directory.write(name, data)
@@ -434,6 +445,13 @@ class Checkpoint:
             f"{name} in {self.directory.uri} is truncated or altered. Restore the file from a backup of the "
             "checkpoint; `ferryman verify` tells what else is damaged."
         )
+
+
+def _packed(rows: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue()
 
 
 def _told(raw: Mapping[str, Any]) -> tuple[int, int | None]:

@@ -50,9 +50,9 @@ def prune(checkpoint: Checkpoint, oldest: int) -> int:
         for name in directory.list("snapshots")
         if all_known and name.endswith(".parquet") and _epoch(name) <= newest and f"snapshots/{name}" not in needed
     ]
-    held = _held_no_more(checkpoint, base)
-    directory.delete([*deltas, *files, *held])
-    return len(manifests) + len(lists) + len(deltas) + len(files) + len(held)
+    others = [*_held_no_more(checkpoint, base), *_looked_up_no_more(checkpoint, base)]
+    directory.delete([*deltas, *files, *others])
+    return len(manifests) + len(lists) + len(deltas) + len(files) + len(others)
 
 
 def _held_no_more(checkpoint: Checkpoint, base: int) -> list[str]:
@@ -66,6 +66,15 @@ def _held_no_more(checkpoint: Checkpoint, base: int) -> list[str]:
         for instances in checkpoint.manifest(epoch).held.values()
         for rows in instances
     }
+    return [name for name in old if name not in needed]
+
+
+def _looked_up_no_more(checkpoint: Checkpoint, base: int) -> list[str]:
+    """List the versions of tables that are looked up which no kept epoch has: what is replaced does not come back."""
+    old = [f"lookups/{name}" for name in checkpoint.directory.list("lookups") if _epoch(name) < base]
+    if not old:
+        return []
+    needed = {version.file.file for version in checkpoint.manifest(base).lookups.values()}
     return [name for name in old if name not in needed]
 
 

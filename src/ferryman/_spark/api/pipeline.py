@@ -11,6 +11,7 @@ from ferryman._engine.sink import Sink
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._spark.api.job_sources import JobSources
 from ferryman._spark.api.joint import Joint
+from ferryman._spark.api.lookups import Looked, LookedUp
 from ferryman._spark.api.stream import Operated, Output, Source, Stream
 from ferryman._spark.api.watermark_names import name_watermarks
 
@@ -37,6 +38,7 @@ class Pipeline:
         """Find it; the watermarks of its operators are named."""
         streams = reachable([output.stream for output in outputs])
         sources, operators = sources_of(streams), operators_of(streams)
+        lookups_of(streams)
         name_watermarks(operators)
         return cls(outputs, streams, sources, operators)
 
@@ -104,6 +106,17 @@ def operators_of(streams: Sequence[Stream]) -> dict[str, Operated]:
             "the job has no operator with state. Add .key_by(...).process(...) or .aggregate(...)."
         )
     return operators
+
+
+def lookups_of(streams: Sequence[Stream]) -> list[LookedUp]:
+    """Give the tables that the streams of a job look up."""
+    found: dict[str, LookedUp] = {}
+    for stream in streams:
+        if isinstance(stream, Looked) and found.setdefault(stream.table.name, stream.table) is not stream.table:
+            raise InvalidConfiguration(
+                f"two lookups are called {stream.table.name!r}. Give one of them another name (name=...)."
+            )
+    return list(found.values())
 
 
 def shared(streams: Sequence[Stream], outputs: Sequence[Stream]) -> set[int]:

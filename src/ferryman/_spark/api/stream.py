@@ -19,6 +19,7 @@ from ferryman._model.errors import InvalidConfiguration, PinningLost
 from ferryman._model.interval import seconds
 from ferryman._operator.declare.side_outputs import SIDE, column
 from ferryman._operator.run.aggregate_runner import AggregateRunner
+from ferryman._spark.api.column_names import find_name, grouping_name
 from ferryman._spark.api.dataframe_names import FrameNames
 from ferryman._spark.api.event_time import TIMES, EventTime, found_after, marked, spark_watermark
 from ferryman._spark.compat.session import passed_on, plan_tree
@@ -102,7 +103,7 @@ class Stream(FrameNames):
         from ferryman._spark.processor.grouped import GroupedStream
 
         listed = cols[0] if len(cols) == 1 and isinstance(cols[0], list) else list(cols)
-        return GroupedStream(self.key_by(*(_column_name(column, self.schema) for column in listed)))
+        return GroupedStream(self.key_by(*(grouping_name(column, self.schema) for column in listed)))
 
     groupby = groupBy
 
@@ -203,6 +204,41 @@ class Stream(FrameNames):
         from ferryman._spark.api.joint import United
 
         return United((self, *others))
+
+    def lookup(
+        self,
+        table: Any,
+        *,
+        on: str | Sequence[str],
+        how: str = "inner",
+        refresh: str | float | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Put the columns of a table beside the rows of the stream: those of its rows that have the same key.
+
+        The rows are those of Spark's `rows.join(table, on, how)`. An epoch has one version of the table, for all
+        instances, and the same one when it is done again.
+
+        Parameters
+        ----------
+        table
+            A batch DataFrame, a pyarrow table, or a function that gives one of them: it is called for each reading.
+        on
+            The columns that both have, of the same types.
+        how
+            "inner" leaves out the rows that the table has nothing for, "left" keeps them.
+        refresh
+            After how long the table is read again, between two epochs: "10 minutes". If left out, at each start only.
+        name
+            By which the checkpoint knows the lookup; `lookup_` and the key if left out.
+
+        Examples
+        --------
+        >>> orders.lookup(spark.read.parquet("shops"), on="shop", how="left")  # doctest: +SKIP
+        """
+        from ferryman._spark.api.lookups import look_up
+
+        return look_up(self, table, on=on, how=how, refresh=refresh, name=name)
 
     def broadcast(self, *keys: str, deleted: str | None = None, ttl: int | None = None) -> Broadcast:
         """Make a small state of the stream that every instance of an operator reads: the newest row of each key.
@@ -425,41 +461,6 @@ def moves_rows(frame: DataFrame) -> str | None:
     """Name the step of a DataFrame's plan that moves rows between partitions; None if none does."""
     found = _MOVES_ROWS.search(plan_tree(frame))
     return None if found is None else found[1]
-
-
-def find_name(name: str, names: Sequence[str], *, exactly: bool) -> str | None:
-    """Find a name among others, with backticks or without; None where there is none, or more than one.
-
-    Examples
-    --------
-    >>> find_name("K", ["k", "v"], exactly=False), find_name("`v`", ["k", "v"], exactly=True)
-    ('k', 'v')
-    """
-    for spelling in (name, name[1:-1] if len(name) > 2 and name[0] == name[-1] == "`" else name):
-        if spelling in names:
-            return spelling
-        alike = [other for other in names if other.lower() == spelling.lower()]
-        if len(alike) == 1 and not exactly:
-            return alike[0]
-    return None
-
-
-def _column_name(column: Any, schema: StructType) -> str:
-    if isinstance(column, int) and 0 < column <= len(schema.names):
-        return schema.names[column - 1]
-    found = re.fullmatch(r"Column<'([^'()]+)'>", str(column))
-    name = column if isinstance(column, str) else found and found[1]
-    if name is None:
-        raise InvalidConfiguration(
-            f"groupBy got {column!r}. Group by columns of the stream, by name; compute new ones with select before."
-        )
-    outer, _, inner = name.partition(".")
-    if inner and name not in schema.names and outer in schema.names and isinstance(schema[outer].dataType, StructType):
-        raise InvalidConfiguration(
-            f"groupBy got {name!r}, a field of the struct {outer!r}, and a key is a column. Make one of it before: "
-            f'select("*", F.col("{name}").alias("{inner}")).groupBy("{inner}").'
-        )
-    return name
 
 
 class Output:

@@ -20,6 +20,7 @@ from ferryman._engine.when_partials_pay import Partials
 from ferryman._model.errors import PinningLost
 from ferryman._model.receipt import PartialsReceipt, Receipt, TooMuch, decode
 from ferryman._spark.api.joint import Joint
+from ferryman._spark.api.pipeline import lookups_of, reachable
 from ferryman._spark.api.stream import Operated, Stream, moves_rows, plain
 from ferryman._spark.compat.partitioned import fast_table
 from ferryman._spark.compat.session import computed, opaque
@@ -105,6 +106,7 @@ class SparkExecutor:
             for table in node.stream.spec.tables
             if table.broadcast
         }
+        self.lookups = lookups_of(reachable(outputs))
         self.by_file = frozenset(name for name, node in planner.nodes.items() if node.by_file)
         self._nodes = planner.nodes
         self._outputs = outputs

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 from ferryman._engine.operator_spec import OperatorSpec, TimeSpec
 from ferryman._model.errors import FerrymanError, InvalidConfiguration, NotOnStream, OperatorFailed
 from ferryman._operator.cells import tables_of
-from ferryman._spark.api.stream import find_name
+from ferryman._spark.api.column_names import find_name
 from ferryman._spark.compat.session import size_in_bytes
 from ferryman._spark.plan.schema import declared_struct, parse_ddl, to_arrow
 from ferryman._spark.plan.user_code import Shared, pickled, unpickled
