@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ferryman import TwoInputOperator, Value, count
-from ferryman.errors import InvalidConfiguration, NothingMoves
+from ferryman.errors import InvalidConfiguration, NothingMoves, StateSchemaChanged
 from ferryman.testing import Crash, Harness
 
 LEFT, RIGHT = "k int, at timestamp, l string", "k int, seen timestamp, r long"
@@ -199,6 +199,33 @@ def test_what_no_join_can_be_is_refused(options: Any, says: str) -> None:
 def test_streams_that_do_not_fit_each_other_are_refused(right: str, says: str) -> None:
     with pytest.raises(InvalidConfiguration, match=says):
         Harness(joined("inner"), {"left": LEFT, "right": right})
+
+
+@pytest.mark.parametrize(
+    ("left", "row", "says"),
+    [
+        ("k int, at timestamp, l string, more double", (2, at(101), "c", 1.5), None),
+        ("k int, at timestamp, l int", (2, at(101), 3), "state 'left.l': string -> int32"),
+        ("k int, at timestamp", (2, at(101)), "state 'left.l': string -> not there"),
+        ("k int, at timestamp, renamed string", (2, at(101), "c"), "state 'left.l': string -> not there"),
+    ],
+)
+def test_a_stream_that_has_other_columns_at_the_next_start_is_joined_or_refused_whole(
+    tmp_path: Any, left: str, row: Row, says: str | None
+) -> None:
+    with Harness(joined("left"), {"left": LEFT, "right": RIGHT}, checkpoint=tmp_path) as harness:
+        harness.epoch({"left": [(1, at(100), "a")], "right": [(2, at(100), 5)]})
+    later = {"left": [row], "right": [(1, at(101), 6)]}
+    if says is None:
+        with Harness(joined("left"), {"left": left, "right": RIGHT}, checkpoint=tmp_path) as harness:
+            made = sorted(harness.epoch(later))
+            assert [(out[0], out[2], out[3], out[-1]) for out in made] == [(1, "a", None, 6), (2, "c", 1.5, 5)]
+        return
+    with pytest.raises(StateSchemaChanged, match=says):
+        Harness(joined("left"), {"left": left, "right": RIGHT}, checkpoint=tmp_path)
+    # Nothing was changed: as it was, the job goes on.
+    with Harness(joined("left"), {"left": LEFT, "right": RIGHT}, checkpoint=tmp_path) as harness:
+        assert [plain(out)[::4] for out in harness.epoch({"right": [(1, at(101), 6)]})] == [(1, 6)]
 
 
 def test_windows_over_a_join_are_refused_with_what_can_be_done() -> None:

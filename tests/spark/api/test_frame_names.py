@@ -93,7 +93,7 @@ def test_columns_that_differ_in_case_alone_are_told_apart_where_the_session_does
     [
         ("writeStream", r"stream\.write\(sinks\.foreach\(function\)\)\.start\(name\)"),
         ("unionByName", r"stream\.union\(other\)"),
-        ("dropDuplicates", r"key_by\("),
+        ("distinct", r"stream\.dropDuplicates\(\)"),
         ("show", "in a sink"),
         ("fillna", r"stream\.transform\(lambda rows: rows\.fillna\("),
         ("nonsense", "'k', 'v', 'time'"),

@@ -115,6 +115,28 @@ def test_a_join_gives_the_rows_of_sparks_own_also_when_it_is_started_again(spark
     assert ours["anti"] == given - ours["semi"]
 
 
+@pytest.mark.slow
+def test_a_join_within_windows_gives_the_rows_of_sparks_own(spark: Any, tmp_path: Path) -> None:
+    give(tmp_path, range(EPOCHS))
+
+    def windowed(side: str, time: str) -> Any:
+        return read(spark, tmp_path, side).withColumn("w", F.window(time, "4 seconds").start)
+
+    made: list[Any] = []
+    ferry = Ferry(spark, tmp_path / "checkpoint")
+    left = ferry.stream(windowed("left", "at")).with_watermark("at", "3 seconds").key_by("k", "w")
+    right = ferry.stream(windowed("right", "seen")).with_watermark("seen", "3 seconds").key_by("k", "w")
+    sink = sinks.foreach(lambda frame, _: made.extend(frame.collect()))
+    left.join(right, within="4 seconds").write(sink).start("job", instances=2, trigger=ONCE).wait()
+    batch = [
+        spark.read.parquet(str(tmp_path / side)).withColumn("w", F.window(time, "4 seconds").start)
+        for side, time in (("left", "at"), ("right", "seen"))
+    ]
+    theirs = listed(batch[0].join(batch[1], ["k", "w"]).collect())
+    assert sum(theirs.values()) > 50
+    assert listed(made) == theirs
+
+
 class Priced(TwoInputOperator):
     price = Value(int, 0)
     output = "k int, l string, price long"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ferryman import aggregates as a
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import LocalDirectory
 from ferryman._spark.api.state_view import StateView
-from ferryman.errors import InvalidConfiguration
+from ferryman.errors import FerrymanError, InvalidConfiguration
 
 INPUT = "shop string, time timestamp, price double, n int, what string"
 OURS = {
@@ -205,6 +206,70 @@ def test_late_rows_go_aside_and_state_goes_with_the_watermark(spark: Any, tmp_pa
     assert sum(log.manifest(epoch).operators["Counts"].late for epoch in log.epochs()) == 1
     state = StateView(spark, log, "Counts", latest.epoch).to_arrow().to_pylist()
     assert [(kept["_pane"], kept["shop"], kept["rows"]) for kept in state] == [(at(180), "a", 1), (at(180), "c", 1)]
+
+
+# As Spark writes them, and not a word is another.
+GROUPED = {
+    "window first": lambda rows: rows.groupBy(F.window("time", "30 seconds"), "shop").count(),
+    "window last": lambda rows: rows.groupBy("shop", F.window("time", "40 seconds", "20 seconds", "5 seconds")).agg(
+        {"price": "sum", "n": "max", "*": "count"}
+    ),
+    "session": lambda rows: rows.groupBy(F.session_window(F.col("time"), "12 seconds"), F.col("shop")).avg("price"),
+    "all numbers": lambda rows: rows.groupBy(F.window("time", "30 seconds"), "what").max(),
+}
+
+
+@pytest.mark.slow
+def test_group_by_window_as_spark_writes_it_gives_its_rows_and_columns(spark: Any, tmp_path: Path) -> None:
+    beside = Beside(spark, tmp_path, INPUT)
+    beside.give(*some_batches(13, UTC, datetime(2024, 5, 1)))
+    made: dict[str, Any] = {}
+
+    def build(stream: Any) -> dict[str, Any]:
+        # Rows without a key are refused here, as in all keyed state.
+        for number, (name, of) in enumerate(GROUPED.items()):
+            rows = stream.where("what IS NOT NULL").withWatermark("time", "10 seconds")
+            made[name] = of(_Named(rows, f"w{number}"))
+        return made
+
+    ours = on_ferryman(beside, build)
+    for number, (name, of) in enumerate(GROUPED.items()):
+        theirs = of(beside.stream().where("what IS NOT NULL").withWatermark("time", "10 seconds"))
+        assert made[name].columns == theirs.columns
+        place = Beside(spark, tmp_path / str(number), INPUT)
+        place.place.mkdir(exist_ok=True)
+        same(ours[name], on_spark(place, theirs, "append"))
+
+
+class _Named:
+    """Give each aggregate of a job an operator's name of its own, which Spark's call has no place for."""
+
+    def __init__(self, stream: Any, name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def groupBy(self, *columns: Any) -> Any:
+        grouped = self._stream.groupBy(*columns)
+        grouped.aggregate = partial(type(grouped).aggregate, grouped, self._name)
+        return grouped
+
+
+def test_what_cannot_be_grouped_by_windows_is_said(spark: Any, tmp_path: Path) -> None:
+    beside = Beside(spark, tmp_path, INPUT)
+    beside.give([row("a", 5)])
+    bare = Ferry(spark, tmp_path / "ferryman").stream(beside.stream())
+    stream, minute = bare.withWatermark("time", "10 seconds"), F.window("time", "1 minute")
+    for build, why in (
+        (lambda: bare.groupBy(minute, "shop").count(), "need a watermark"),
+        (lambda: stream.groupBy(minute), "a window and no column"),
+        (lambda: stream.groupBy(minute, F.window("time", "1 hour"), "shop"), "several windows"),
+        (lambda: stream.groupBy(minute.alias("w"), "shop"), "Leave alias out"),
+        (lambda: stream.groupBy(minute, "shop").agg(F.sum("n")), "agg takes a dict on a stream"),
+        (lambda: stream.groupBy(minute, "shop").agg({"n": "mode"}), "the function 'mode' for 'n'; there are avg"),
+        (lambda: stream.groupBy(minute, "shop").pivot("what"), r"no 'pivot'. Write aggregate\(n=count\(\)\)"),
+        (lambda: stream.groupBy(F.session_window("time", F.col("n")), "shop"), "not an interval of fixed length"),
+    ):
+        with pytest.raises(FerrymanError, match=why):
+            build()
 
 
 @pytest.mark.slow

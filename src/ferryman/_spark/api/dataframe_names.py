@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -18,7 +18,6 @@ _SINK = "Write stream.write(sinks.foreach(function)).start(name), or another sin
 _BEFORE = "Call it on the streaming DataFrame, before ferry.stream"
 _AGGREGATE = 'Write stream.key_by("key").aggregate(n=count()) with what ferryman.aggregates has'
 _BATCH = "A stream has no end. Look at rows in a sink: stream.write(sinks.foreach(function))"
-_KEYED = 'It needs state. Write an operator: stream.key_by("key").process(MyOperator)'
 
 # What to write instead, by Spark's name.
 INSTEAD = {
@@ -27,7 +26,7 @@ INSTEAD = {
     **dict.fromkeys(("unionAll", "unionByName"), "Write stream.union(other), which goes by the names of columns"),
     **dict.fromkeys(("agg", "rollup", "cube", "count"), _AGGREGATE),
     **dict.fromkeys(("collect", "show", "toPandas", "toArrow", "take", "first", "head", "toLocalIterator"), _BATCH),
-    **dict.fromkeys(("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _KEYED),
+    "distinct": "Write stream.dropDuplicates(), or with_watermark(...).dropDuplicatesWithinWatermark()",
     **dict.fromkeys(("orderBy", "sort", "limit", "offset"), _BATCH),
     "join": 'Write stream.key_by("k").join(other.key_by("k"), within="10 minutes") with another stream, and '
     "stream.transform(lambda rows: rows.join(F.broadcast(other), ...)) with a batch DataFrame",
@@ -82,6 +81,44 @@ class FrameNames:
     def drop(self, *cols: str | Column) -> Stream:
         """Leave columns out, as DataFrame.drop does."""
         return self.transform(lambda frame: frame.drop(*cols))
+
+    def dropDuplicates(self, subset: Sequence[str] | None = None, *, name: str | None = None) -> Stream:
+        """Leave out rows that are like an earlier one in some columns, as DataFrame.dropDuplicates does on a stream.
+
+        Each is remembered for ever, unless the column of event time is among the columns: then until the watermark has
+        come to it. Late rows are left out.
+
+        Parameters
+        ----------
+        subset
+            The columns; all of them if left out.
+        name
+            The operator's name in the checkpoint; `deduplicate_` and the columns if left out.
+        """
+        from ferryman._spark.api.deduplicated import deduplicated
+
+        return deduplicated(self._stream, subset, within_watermark=False, name=name)
+
+    drop_duplicates = dropDuplicates
+
+    def dropDuplicatesWithinWatermark(self, subset: Sequence[str] | None = None, *, name: str | None = None) -> Stream:
+        """Leave out rows that are like an earlier one, as DataFrame.dropDuplicatesWithinWatermark does.
+
+        A row is remembered until the watermark has come to its time and the watermark's delay: duplicates that are no
+        further apart than the delay are left out for certain.
+
+        Parameters
+        ----------
+        subset, name
+            As for `dropDuplicates`.
+        """
+        from ferryman._spark.api.deduplicated import deduplicated
+
+        return deduplicated(self._stream, subset, within_watermark=True, name=name)
+
+    @property
+    def _stream(self) -> Stream:
+        return self  # type: ignore[return-value] # streams alone have these names
 
     @property
     def columns(self) -> list[str]:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ferryman._spark.api.ferry import Ferry
     from ferryman._spark.api.job import Job
     from ferryman._spark.api.keyed import KeyedStream
-    from ferryman._spark.processor.grouped import GroupedStream
 
 # How a plan says that it repartitions, coalesces or unites: the node's name, after the lines of the tree.
 _MOVES_ROWS = re.compile(r"^[\s:+|-]*(Repartition\w*|RebalancePartitions|Union)\b", re.MULTILINE)
@@ -95,14 +94,18 @@ class Stream(FrameNames):
 
         return KeyedStream(self, columns)
 
-    def groupBy(self, *cols: str | Column | int | list[Any]) -> GroupedStream:
+    def groupBy(self, *cols: str | Column | int | list[Any]) -> Any:
         """Group the stream by one or more columns, as `DataFrame.groupBy` does, for Spark's stateful operators.
 
-        A number stands for the column at that place, from 1 on.
+        A number stands for the column at that place, from 1 on. With a window among the columns, as Spark's `window`
+        and `session_window` make them, it is for aggregates.
         """
+        from ferryman._spark.api.grouped_windows import GroupedWindows, window_of
         from ferryman._spark.processor.grouped import GroupedStream
 
         listed = cols[0] if len(cols) == 1 and isinstance(cols[0], list) else list(cols)
+        if any(window_of(column) for column in listed):
+            return GroupedWindows(self, listed)
         return GroupedStream(self.key_by(*(grouping_name(column, self.schema) for column in listed)))
 
     groupby = groupBy
