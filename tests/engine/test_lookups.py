@@ -254,6 +254,7 @@ def test_what_cannot_be_is_refused_at_the_call() -> None:
         (table, {"name": "a/b"}, "name='a/b': give letters"),
         (table, {"on": []}, r"on=\[\]: name the columns"),
         ([(1, "hall")], {}, "lookup needs a table"),
+        (table.append_column("n", pa.array([1], pa.uint64())), {}, "a type that Spark does not have .*uint64"),
     ):
         with pytest.raises(InvalidConfiguration, match=why):
             Harness(build(given, **options), INPUT)

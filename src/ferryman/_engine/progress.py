@@ -22,7 +22,8 @@ class EpochProgress:
     "express" or by a "shuffle", and `why` that way was chosen. `phases_ms` tells how long each phase of the epoch took
     on the driver, in their order; `times` is what `Job.latency` is told from.
     `damaged` names the files of the checkpoint that tasks found damaged or missing, and did without; they are written
-    anew beside the epochs that follow.
+    anew beside the epochs that follow. `lookups` tells for each table that is looked up which epoch was the first with
+    the version that this one had.
     """
 
     epoch: int
@@ -44,6 +45,7 @@ class EpochProgress:
     phases_ms: Mapping[str, float] = field(default_factory=dict)
     times: Sample | None = None
     damaged: tuple[str, ...] = ()
+    lookups: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -80,6 +82,7 @@ class EpochProgress:
             phases_ms=phases_ms,
             times=merged([(receipt.rows, receipt.times) for receipt in receipts if receipt.times]),
             damaged=tuple(sorted({file for receipt in receipts for file in receipt.damaged})),
+            lookups={name: version.since for name, version in manifest.lookups.items()},
         )
 
 

@@ -113,9 +113,11 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(root: Path, checkpoint: C
         rebuild(checkpoint, "Notes", hostile.LAST)
 
 
-@pytest.mark.parametrize("folder", ["manifests", "deltas", "snapshots", "held", "terms", "spark", "spark/offsets"])
+@pytest.mark.parametrize(
+    "folder", ["manifests", "deltas", "snapshots", "held", "lookups", "terms", "spark", "spark/offsets"]
+)
 def test_a_link_in_the_place_of_a_folder_is_not_followed(root: Path, checkpoint: Checkpoint, folder: str) -> None:
-    (root / "terms").mkdir(exist_ok=True)
+    (root / folder).mkdir(exist_ok=True)
     (root / folder).rename(root.parent / "elsewhere")
     (root / folder).symlink_to(root.parent / "elsewhere")
 

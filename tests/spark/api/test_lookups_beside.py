@@ -122,7 +122,9 @@ def test_an_epoch_that_is_done_again_looks_up_the_version_it_had_and_a_start_rea
     dies[0] = False
     # Epoch 1 is done again as it was begun, and the next one has what the table is now.
     beside.give([("a", 2.0), ("b", 2.0)])
-    run().wait()
+    job = run()
+    job.wait()
+    assert [epoch.lookups for epoch in job.progress()] == [{"shops": 1}, {"shops": 2}]
     assert seen == [
         [("a", "first", 1), ("b", None, 1)],
         [("a", "first", 1), ("b", None, 1)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.types import NumericType
@@ -95,8 +96,11 @@ class GroupedWindows:
             return made
         return made.select(*(f"`{column}`" for column in (*self._order, *aggregates)))
 
-    def agg(self, exprs: Mapping[str, str], *others: Any) -> Stream:
-        """Keep aggregates given as a dict from column to function, as `GroupedData.agg` takes it."""
+    def agg(self, exprs: Mapping[str, str], *others: Any, name: str | None = None) -> Stream:
+        """Keep aggregates given as a dict from column to function, as `GroupedData.agg` takes it.
+
+        `name` is the operator's in the checkpoint, here and below.
+        """
         if others or not isinstance(exprs, Mapping):
             raise NotOnStream(
                 "agg takes a dict on a stream, {'amount': 'sum'}. For more, write aggregate(total=sum('amount')) with "
@@ -111,15 +115,15 @@ class GroupedWindows:
                 )
             whole = column == "*"
             made[f"{function}({1 if whole else column})"] = known() if whole else known(column)
-        return self.aggregate(**made)
+        return self.aggregate(name, **made)
 
-    def count(self) -> Stream:
+    def count(self, *, name: str | None = None) -> Stream:
         """Count the rows of each group, in a column `count`."""
-        return self.aggregate(count=declared_aggregates.count())
+        return self.aggregate(name, count=declared_aggregates.count())
 
     def __getattr__(self, name: str) -> Any:
         if name in _NUMERIC:
-            return lambda *cols: self._each(name, cols)
+            return partial(self._each, name)
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise NotOnStream(
@@ -127,13 +131,13 @@ class GroupedWindows:
             "has."
         )
 
-    def _each(self, function: str, columns: Sequence[str]) -> Stream:
+    def _each(self, function: str, *columns: str, name: str | None = None) -> Stream:
         """Aggregate columns, or all that are numbers, under the names that Spark gives them."""
         schema, keyed = self._windows.keyed.parent.schema, self._windows.keyed
         numbers = [field.name for field in schema if isinstance(field.dataType, NumericType)]
-        chosen = list(columns) or [name for name in numbers if name not in keyed.names]
+        chosen = columns or tuple(column for column in numbers if column not in keyed.names)
         shown = "avg" if function == "mean" else function
-        return self.aggregate(**{f"{shown}({column})": _BY_NAME[function](column) for column in chosen})
+        return self.aggregate(name, **{f"{shown}({column})": _BY_NAME[function](column) for column in chosen})
 
 
 def _window(keyed: Any, time: str, lengths: Sequence[str]) -> WindowedStream:

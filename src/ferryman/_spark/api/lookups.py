@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -173,7 +174,13 @@ def look_up(
 
 def _schema_of(table: Table, refresh_s: float | None = None) -> StructType:
     if isinstance(table, pa.Table):
-        return to_spark(table.schema)
+        try:
+            return to_spark(table.schema)
+        except PySparkException as error:
+            raise InvalidConfiguration(
+                f"lookup: the table has a column of a type that Spark does not have ({error}). Cast it, or leave it "
+                "out."
+            ) from error
     if refresh_s is not None and table.inputFiles():
         raise InvalidConfiguration(
             "lookup(refresh=...): a DataFrame of files lists them once, so it would not see new ones. Give a function "
