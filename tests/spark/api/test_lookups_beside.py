@@ -92,6 +92,29 @@ def test_a_lookup_gives_the_rows_of_sparks_own_join(spark: Any, tmp_path: Path, 
         assert after == {repr(tuple(row)) for row in counted.collect()}
 
 
+@pytest.mark.slow
+def test_all_parts_of_a_union_have_the_same_version(spark: Any, tmp_path: Path) -> None:
+    sides = {name: Beside(spark, tmp_path / name, "shop string, amount double") for name in ("left", "right")}
+    for beside in sides.values():
+        beside.place.mkdir(exist_ok=True)
+        beside.give([("a", 1.0)], [("b", 2.0)])
+    read: list[int] = []
+
+    def table() -> Any:
+        read.append(1)
+        return spark.createDataFrame([("a", f"{len(read)}"), ("b", f"{len(read)}")], "shop string, city string")
+
+    ferry = Ferry(spark, tmp_path / "checkpoint")
+    left, right = (ferry.stream(beside.stream(), name) for name, beside in sides.items())
+    looked = left.union(right).lookup(table, on="shop", refresh=0.000_001)
+    memory = sinks.memory()
+    looked.key_by("shop").process(Through).write(memory).start("job", instances=2, trigger=ONCE).wait()
+    found = {shop: {row["city"] for row in memory.rows() if row["shop"] == shop} for shop in ("a", "b")}
+    assert [len(cities) for cities in found.values()] == [1, 1]
+    assert found["a"] != found["b"]
+    assert len(memory.rows()) == 4
+
+
 def test_an_epoch_that_is_done_again_looks_up_the_version_it_had_and_a_start_reads_anew(
     spark: Any, tmp_path: Path
 ) -> None:

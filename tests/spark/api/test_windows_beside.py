@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +211,7 @@ def test_late_rows_go_aside_and_state_goes_with_the_watermark(spark: Any, tmp_pa
 GROUPED = {
     "window first": lambda rows: rows.groupBy(F.window("time", "30 seconds"), "shop").count(),
     "window last": lambda rows: rows.groupBy("shop", F.window("time", "40 seconds", "20 seconds", "5 seconds")).agg(
-        {"price": "sum", "n": "max", "*": "count"}
+        {"price": "mean", "n": "max", "*": "count"}
     ),
     "session": lambda rows: rows.groupBy(F.session_window(F.col("time"), "12 seconds"), F.col("shop")).avg("price"),
     "all numbers": lambda rows: rows.groupBy(F.window("time", "30 seconds"), "what").max(),
@@ -235,7 +234,10 @@ def test_group_by_window_as_spark_writes_it_gives_its_rows_and_columns(spark: An
     ours = on_ferryman(beside, build)
     for number, (name, of) in enumerate(GROUPED.items()):
         theirs = of(beside.stream().where("what IS NOT NULL").withWatermark("time", "10 seconds"))
-        assert made[name].columns == theirs.columns
+        # Those of a dict come in its order here, and in that of Java's hashes there.
+        assert sorted(made[name].columns) == sorted(theirs.columns)
+        assert made[name].columns[:2] == theirs.columns[:2]
+        theirs = theirs.select(*(f"`{column}`" for column in made[name].columns))
         place = Beside(spark, tmp_path / str(number), INPUT)
         place.place.mkdir(exist_ok=True)
         same(ours[name], on_spark(place, theirs, "append"))
@@ -249,7 +251,8 @@ class _Named:
 
     def groupBy(self, *columns: Any) -> Any:
         grouped = self._stream.groupBy(*columns)
-        grouped.aggregate = partial(type(grouped).aggregate, grouped, self._name)
+        aggregate = grouped.aggregate
+        grouped.aggregate = lambda _, **declared: aggregate(self._name, **declared)
         return grouped
 
 

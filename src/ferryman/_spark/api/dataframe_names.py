@@ -93,7 +93,8 @@ class FrameNames:
         subset
             The columns; all of them if left out.
         name
-            The operator's name in the checkpoint; `deduplicate_` and the columns if left out.
+            The operator's name in the checkpoint; `deduplicate_` and the columns if left out, with `within_` between
+            them if the watermark counts.
         """
         from ferryman._spark.api.deduplicated import deduplicated
 

@@ -36,7 +36,8 @@ def deduplicated(
             "dropDuplicatesWithinWatermark goes by event time, and the stream has no watermark. Add "
             'with_watermark("time", "10 seconds") before it.'
         )
-    label = name or "_".join(["deduplicate", *(re.sub(r"\W", "_", column) for column in (subset or ()))])
+    kind = "deduplicate_within" if within_watermark else "deduplicate"
+    label = name or "_".join([kind, *(re.sub(r"\W", "_", column) for column in (subset or ()))])
     delays = [report.delay_ms for report, _ in stream.watermarks_reported()]
     # Where the time is of the key, rows that are like the first one are late once the watermark is there.
     forgets = given is not None and (within_watermark or given.column in keyed.names)

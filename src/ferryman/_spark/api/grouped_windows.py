@@ -37,6 +37,7 @@ _BY_NAME = {
     "collect_list": declared_aggregates.collect_list,
     "collect_set": declared_aggregates.collect_set,
 }
+_SHOWN = {"mean": "avg"}
 _NUMERIC = ("sum", "avg", "mean", "min", "max")
 
 
@@ -108,13 +109,13 @@ class GroupedWindows:
             )
         made = {}
         for column, function in exprs.items():
-            known = _BY_NAME.get(str(function).lower())
+            known = _BY_NAME.get(function := str(function).lower())
             if known is None:
                 raise InvalidConfiguration(
                     f"agg got the function {function!r} for {column!r}; there are {', '.join(sorted(_BY_NAME))}."
                 )
             whole = column == "*"
-            made[f"{function}({1 if whole else column})"] = known() if whole else known(column)
+            made[f"{_SHOWN.get(function, function)}({1 if whole else column})"] = known() if whole else known(column)
         return self.aggregate(name, **made)
 
     def count(self, *, name: str | None = None) -> Stream:
@@ -136,7 +137,7 @@ class GroupedWindows:
         schema, keyed = self._windows.keyed.parent.schema, self._windows.keyed
         numbers = [field.name for field in schema if isinstance(field.dataType, NumericType)]
         chosen = columns or tuple(column for column in numbers if column not in keyed.names)
-        shown = "avg" if function == "mean" else function
+        shown = _SHOWN.get(function, function)
         return self.aggregate(name, **{f"{shown}({column})": _BY_NAME[function](column) for column in chosen})
 
 
