@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ferryman import count
-from ferryman.errors import InvalidConfiguration, NothingMoves, StateSchemaChanged
+from ferryman.errors import NothingMoves, StateSchemaChanged
 from ferryman.testing import Crash, Harness
 
 INPUT = "k string, at timestamp, n int"
@@ -121,7 +121,11 @@ def test_what_cannot_be_is_refused_at_the_call() -> None:
 
 
 def test_what_was_remembered_for_ever_is_not_taken_for_something_else(tmp_path: Any) -> None:
-    with Harness(BUILDS["for ever"], INPUT, checkpoint=tmp_path) as harness:
+    with Harness(lambda s: s.dropDuplicates(["k"], name="once"), INPUT, checkpoint=tmp_path) as harness:
         harness.epoch([("a", at(100), 1)])
-    with pytest.raises((StateSchemaChanged, InvalidConfiguration)):
-        Harness(BUILDS["within"], INPUT, checkpoint=tmp_path)
+
+    def within(stream: Any) -> Any:
+        return stream.withWatermark("at", "4 seconds").dropDuplicatesWithinWatermark(["k"], name="once")
+
+    with pytest.raises(StateSchemaChanged, match=r"for ever.*within the watermark"):
+        Harness(within, INPUT, checkpoint=tmp_path)
