@@ -1,13 +1,12 @@
 """Sales by the minute and visits by session, of one stream, to two Parquet directories: all in one job.
 
-Both are declared aggregates: nothing runs per row in Python. Any reader of Parquet reads the results.
+Both are declared aggregates: nothing runs per row in Python. Any reader of Parquet reads the results. Minutes and
+sessions that are not over are not there: they come when rows after them do.
 Run it with `python examples/sessions_and_windows.py`. It prints:
 
     minutes: 1140 rows, 5700 visits
     sessions: 240 rows, 4800 visits, the longest of 20
     after a second start: 1140 rows, 240 rows
-
-Minutes and sessions that are not over are not there: they come when rows after them do.
 """
 
 import tempfile

@@ -33,7 +33,7 @@ def some_batches(epochs: int) -> list[list[tuple[Any, ...]]]:
                 made.choice([None, "a"]),
                 begin + datetime.timedelta(seconds=8 * epoch - made.randrange(25)),
             )
-            for number in made.sample(range(12), 9)
+            for number in made.sample(range(40), 9)
         ]
         batches.append([*rows, *made.sample(rows, 4)])
     return batches
@@ -61,4 +61,4 @@ def test_deduplication_gives_the_rows_of_sparks(spark: Any, tmp_path: Path, expr
         query.start().awaitTermination()
         ours, spark_rows = ([sorted(map(repr, rows)) for rows in batches if rows] for batches in (found[name], theirs))
         assert ours == spark_rows, name
-        assert len(ours) > 2
+        assert len(ours) > 1

@@ -110,12 +110,14 @@ class GroupedWindows:
         made = {}
         for column, function in exprs.items():
             known = _BY_NAME.get(function := str(function).lower())
+            if column == "*" and function == "count":
+                made["count(1)"] = declared_aggregates.count()
+                continue
             if known is None:
                 raise InvalidConfiguration(
                     f"agg got the function {function!r} for {column!r}; there are {', '.join(sorted(_BY_NAME))}."
                 )
-            whole = column == "*"
-            made[f"{_SHOWN.get(function, function)}({1 if whole else column})"] = known() if whole else known(column)
+            made[f"{_SHOWN.get(function, function)}({column})"] = known(column)
         return self.aggregate(name, **made)
 
     def count(self, *, name: str | None = None) -> Stream:
