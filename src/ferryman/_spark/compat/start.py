@@ -33,7 +33,7 @@ def submitted_gateway() -> JavaGateway | None:
     """Give the line to the JVM that spark-submit has started this process from; None where it has not. Tried on 4.3."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
-    SparkContext._ensure_initialized()  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized()
     return SparkContext._gateway
 
 

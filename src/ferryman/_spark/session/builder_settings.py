@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
         there = settings_of(gateway)
         given = {**dict(there.getAll()), **told}
         filesystem = given.get(_FILESYSTEM) or default_filesystem(gateway)
-        known = partial(has_class, gateway)
+        known: Callable[[str], bool] = partial(has_class, gateway)
     else:
         given = {**_of_files(), **_of_command(), **told}
         filesystem = given.get(_FILESYSTEM) or ("" if _hadoop_is_set_up() else _LOCAL)
@@ -77,7 +77,9 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     chosen |= defaults(given.get, filesystem, known)
     if _SHUFFLE not in given and is_local(given.get("spark.master", MASTER)):
         chosen[_SHUFFLE] = str(_cores(given.get("spark.master", MASTER)))
-    return builder.config(map=chosen)
+    for name, value in chosen.items():
+        builder.config(name, value)
+    return builder
 
 
 def _of_files() -> Mapping[str, str]:
