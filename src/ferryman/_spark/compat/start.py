@@ -97,4 +97,4 @@ def serve_workers() -> None:
             return 1
 
     daemon.worker = worker
-    daemon.manager()  # type: ignore[no-untyped-call]
+    daemon.manager()
