@@ -32,6 +32,7 @@ from ferryman._spark.api.ferry import Ferry
 from ferryman._spark.api.job import Job
 from ferryman._spark.api.keyed import KeyedStream
 from ferryman._spark.api.stream import Output, Stream
+from ferryman._spark.session.builder_settings import configure
 from ferryman._spark.session.session import session
 from ferryman.aggregates import approx_distinct, avg, count, first, last, stddev, variance
 
@@ -76,6 +77,7 @@ __all__ = [
     "approx_distinct",
     "autoscaling",
     "avg",
+    "configure",
     "count",
     "errors",
     "first",

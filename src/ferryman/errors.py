@@ -3,6 +3,7 @@
 from ferryman._model.errors import (
     CheckpointInUse,
     CheckpointUnwritable,
+    ConnectSession,
     CorruptCheckpoint,
     EpochGone,
     FerrymanError,
@@ -43,6 +44,7 @@ from ferryman._model.errors import (
 __all__ = [
     "CheckpointInUse",
     "CheckpointUnwritable",
+    "ConnectSession",
     "CorruptCheckpoint",
     "EpochGone",
     "FerrymanError",

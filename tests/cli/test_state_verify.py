@@ -202,7 +202,7 @@ def test_what_is_no_checkpoint_is_one_clear_line(checkpoint: Path, command: str,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--epoch", "9"], "no manifest of epoch 9"),
+        (["--epoch", "9"], "the epochs kept are 1 to 5"),
         (["--operator", "Nope"], "no table 'Nope'; it has: Counts, Sums"),
     ],
 )

@@ -40,6 +40,7 @@ THROUGH_OTHERS = {
     "ferryman._spark.processor.output_frames",
     "ferryman._spark.session.class_archive",
     "ferryman._spark.session.local_cluster",
+    "ferryman._spark.session.session_settings",
     "ferryman._spark.session.warm_workers",
     "ferryman._spark.sinks.rewound_sink",
 }

@@ -10,12 +10,13 @@ import typer
 from rich.console import Console
 
 from ferryman._cli.printed_tables import ranges, shown
-from ferryman._cli.state import Json, Path, opened, when
+from ferryman._cli.state import Json, Path, when
 from ferryman._engine.rewind import begin_rewind, carry_out, mend_after, term_of_rewind
 from ferryman._engine.rewind_plan import RewindPlan, RewoundSink, plan_rewind
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import directory
 from ferryman._log.files.lock import CheckpointLock
+from ferryman._log.files.open_checkpoint import opened
 from ferryman._log.files.rewind_note import unfinished_rewind
 from ferryman._log.files.term import Term
 from ferryman._model.card import JobCard

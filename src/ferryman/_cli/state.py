@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
@@ -14,29 +12,12 @@ from rich.console import Console
 
 from ferryman._cli.printed_tables import print_table, ranges, shown, size
 from ferryman._log.check.describe import Description, describe, first_rows
-from ferryman._log.files.checkpoint import Checkpoint
-from ferryman._log.files.directory import directory
-from ferryman._model.errors import CorruptCheckpoint, ForeignCheckpoint
+from ferryman._log.files.open_checkpoint import opened
 from ferryman._state.store.record_values import plain_type
 from ferryman._state.words import one_array
 
 Path = Annotated[str, typer.Argument(help="The checkpoint directory: a path, or a URI.", metavar="PATH")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@contextmanager
-def opened(path: str) -> Iterator[Checkpoint]:
-    """Open a checkpoint to read; what the filesystem refuses becomes one of our errors."""
-    try:
-        yield Checkpoint(directory(path))
-    except NotADirectoryError as error:
-        raise ForeignCheckpoint(f"{path} is a file. Give the checkpoint directory of a job.") from error
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise CorruptCheckpoint(
-            f"{path} cannot be read: {error.strerror or error}. Check the permissions and the disk."
-        ) from error
 
 
 def state(

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
 from ferryman._cli.printed_tables import print_table, ranges, shown, size
-from ferryman._cli.state import Json, Path, opened, when
+from ferryman._cli.state import Json, Path, when
 from ferryman._log.check.verify import Report
 from ferryman._log.check.verify import verify as verify_checkpoint
+from ferryman._log.files.open_checkpoint import opened
 
 
 def verify(path: Path, as_json: Json = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import threading
 import time
 from collections.abc import Callable
@@ -52,6 +53,9 @@ class Preview:
         what = f"{len(self.moves) - keys} key groups" + (f" and {keys} single keys" if keys else "")
         state = f"about {self.bytes:,} bytes of state, {self.between:,} of them to another host"
         return f"{head}: {what} move, {state}, in about {self.seconds:.1f} s; {fullest}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 @dataclass(kw_only=True)
@@ -115,6 +119,13 @@ class Reconfiguration:
     def abort(self) -> None:
         """Give up; a plan whose switch is committed goes on to its end."""
         self._abort("asked to")
+
+    def __str__(self) -> str:
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.kind}, {self.strategy}: {self.phase}{why}; {self.preview}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def facts(self) -> dict[str, Any]:
         """Give it as JSON values."""

@@ -55,6 +55,10 @@ class UnknownOption(FerrymanError):
     """An option that does not exist."""
 
 
+class ConnectSession(FerrymanError):
+    """A session over Spark Connect, on which no job runs."""
+
+
 class SourcesChanged(FerrymanError):
     """The sources of a job are not those that its checkpoint has read, and cannot take their places."""
 

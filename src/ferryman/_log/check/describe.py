@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.fold.bases import bases
-from ferryman._log.fold.fold import rebuild, runs_of_groups
+from ferryman._log.fold.fold import rebuild
+from ferryman._log.scan.epochs_kept import epoch_to_read
+from ferryman._log.scan.state_scan import state_parts
 from ferryman._model.card import JobCard, TableCard
 from ferryman._model.errors import UnknownOption
 from ferryman._model.key_groups import group_of
@@ -97,9 +99,8 @@ def describe(checkpoint: Checkpoint, epoch: int | None = None) -> Description:
     card = checkpoint.job_card()
     kept = checkpoint.epochs()
     manifests = {number: checkpoint.manifest(number) for number in kept}
-    if epoch is None:
-        epoch = kept[-1] if kept else 0
-    manifest = (manifests.get(epoch) or checkpoint.manifest(epoch)) if epoch or kept else None
+    epoch = epoch_to_read(checkpoint, epoch)
+    manifest = (manifests.get(epoch) or checkpoint.manifest(epoch)) if epoch else None
     snapshots = [*bases(checkpoint, 1 << 62)][::-1]
     return Description(
         checkpoint=checkpoint.directory.uri,
@@ -168,11 +169,7 @@ def _table(
 
 def _parts(checkpoint: Checkpoint, card: JobCard, table: str, epoch: int) -> Iterator[pa.Table]:
     """Rebuild a table's state run by run of key groups, so that memory does not follow the whole of it."""
-    base = next(bases(checkpoint, epoch), None)
-    rows = sum(file.rows for file in base.tables.get(table, ())) if base else 0
-    for number in range((base.epoch if base else 0) + 1, epoch + 1):
-        rows += sum(ref.rows for ref in checkpoint.manifest(number).tables.get(table, ()))
-    for groups in runs_of_groups(card.groups, rows):
+    for groups in state_parts(checkpoint, card, table, epoch):
         yield rebuild(checkpoint, table, epoch, groups)
 
 

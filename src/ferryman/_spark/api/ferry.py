@@ -24,6 +24,7 @@ from ferryman._engine.option_faults import (
     start_faults,
 )
 from ferryman._engine.recovery import begin_run
+from ferryman._engine.remote_session import is_remote, refuse
 from ferryman._engine.starting import Starting
 from ferryman._engine.starting_shown import follow
 from ferryman._engine.supervised import announce
@@ -132,6 +133,8 @@ class Ferry:
         **unknown: Any,
     ) -> None:
         refuse_unknown(unknown, Ferry.__init__, "Ferry")
+        if is_remote(spark):
+            refuse("this is a session over Spark Connect")
         faults = []
         if not isinstance(spark, SparkSession):
             faults.append(f"spark={spark!r}: give a SparkSession, for example what ferryman.session() returns")

@@ -22,6 +22,7 @@ from ferryman._engine.failures import as_ferryman, as_spark
 from ferryman._engine.home import home
 from ferryman._engine.job_endpoint import JobEndpoint
 from ferryman._engine.job_options import JobOptions
+from ferryman._engine.job_shown import Watched
 from ferryman._engine.latency import Latency, latency
 from ferryman._engine.maintenance import Background
 from ferryman._engine.progress import EpochProgress
@@ -56,7 +57,7 @@ class _Stopping(Exception):
     """Ends Spark's query from inside: raised instead of an epoch when the job is to stop."""
 
 
-class Job(Changing, Autoscaled, Pooled, QueryNames):
+class Job(Changing, Autoscaled, Pooled, Watched, QueryNames):
     """One Structured Streaming query under Ferryman; `Ferry.start` makes it."""
 
     def __init__(

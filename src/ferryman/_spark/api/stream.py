@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ferryman._engine.operator_spec import OperatorSpec, Reported
+from ferryman._engine.remote_session import is_remote, refuse
 from ferryman._engine.routing_columns import PART
 from ferryman._engine.sink import Sink
 from ferryman._model.errors import InvalidConfiguration, PinningLost
@@ -296,6 +297,8 @@ class Source(Stream):
     def __init__(
         self, ferry: Ferry, frame: DataFrame, name: str | None = None, idle_after: str | float | None = None
     ) -> None:
+        if is_remote(frame):
+            refuse("this is a DataFrame of a session over Spark Connect")
         if not isinstance(frame, DataFrame):
             raise InvalidConfiguration(
                 f"ferry.stream needs a streaming DataFrame, and got {frame!r}. Pass what spark.readStream gives."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,7 @@ from pyspark.java_gateway import launch_gateway
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
+    from pyspark.sql import SparkSession
 
 
 def active_context() -> SparkContext | None:
@@ -22,6 +26,14 @@ def active_context() -> SparkContext | None:
 
 def active_gateway() -> JavaGateway | None:
     """Give the line to the JVM that was started before, which outlives the session it was started for. Tried on 4.3."""
+    return SparkContext._gateway
+
+
+def submitted_gateway() -> JavaGateway | None:
+    """Give the line to the JVM that spark-submit has started this process from; None where it has not. Tried on 4.3."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    SparkContext._ensure_initialized()
     return SparkContext._gateway
 
 
@@ -55,6 +67,19 @@ def spark_home() -> str:
     return _find_spark_home()
 
 
+def options_of(builder: SparkSession.Builder) -> dict[str, str]:
+    """Read what a builder of a session was told so far. Tried on 4.3."""
+    return dict(builder._options)
+
+
+def ships_class(name: str) -> bool:
+    """Tell whether this release of Spark has a class of its SQL module, without a JVM to ask. Tried on 4.3."""
+    for jar in Path(spark_home(), "jars").glob("spark-sql_*.jar"):
+        with zipfile.ZipFile(jar) as classes:
+            return f"{name.replace('.', '/')}.class" in classes.namelist()
+    return False
+
+
 def serve_workers() -> None:
     """Fork Python workers for an executor until it ends, as `python -m pyspark.daemon` does. Tried on 4.3.
 
@@ -72,4 +97,4 @@ def serve_workers() -> None:
             return 1
 
     daemon.worker = worker
-    daemon.manager()  # type: ignore[no-untyped-call]
+    daemon.manager()

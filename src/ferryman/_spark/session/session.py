@@ -1,6 +1,6 @@
 """Make a SparkSession that is set up for Ferryman.
 
-Calls `java`, `jvm_stderr`, `class_archive`, `advised_settings` and `advice`. Every setting here is a default: what the
+Calls `java`, `jvm_stderr`, `class_archive`, `session_settings` and `advice`. Every setting here is a default: what the
 user, spark-submit or spark-defaults.conf says comes first.
 """
 
@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark import SparkConf, SparkContext
@@ -20,8 +21,8 @@ from pyspark.sql import SparkSession
 
 from ferryman._engine.starting import session_took
 from ferryman._engine.starting_shown import shown
-from ferryman._model.advised_settings import ADVISED, COMFORT, FILE_MANAGERS, LOOPBACK, STORE
-from ferryman._model.settings_that_apply import applies, is_local
+from ferryman._model.advised_settings import COMFORT
+from ferryman._model.settings_that_apply import is_local
 from ferryman._os import java
 from ferryman._spark.compat.start import (
     active_context,
@@ -32,7 +33,8 @@ from ferryman._spark.compat.start import (
     spark_home,
 )
 from ferryman._spark.session import class_archive, jvm_stderr
-from ferryman._spark.session.advice import Advice, advise, check, ferryman_importable
+from ferryman._spark.session.advice import Advice, advise, check
+from ferryman._spark.session.session_settings import defaults
 from ferryman._state import kernels
 
 if TYPE_CHECKING:
@@ -108,7 +110,8 @@ def _of(gateway: JavaGateway, chosen: Mapping[str, str]) -> SparkSession:
     settings = settings_of(gateway)
     for key, value in chosen.items():
         settings.set(key, value)
-    for key, value in _defaults(settings, gateway).items():
+    filesystem = settings.get("spark.hadoop.fs.defaultFS") or default_filesystem(gateway)
+    for key, value in defaults(settings.get, filesystem, partial(has_class, gateway)).items():
         settings.setIfMissing(key, value)
     context = SparkContext(conf=settings, gateway=gateway)
     spark = SparkSession.builder.getOrCreate()
@@ -118,8 +121,8 @@ def _of(gateway: JavaGateway, chosen: Mapping[str, str]) -> SparkSession:
     return spark
 
 
-def _start(chosen: Mapping[str, str]) -> JavaGateway:
-    """Start the JVM in an environment where it finds Java, this Python and this Spark."""
+def prepare_environment() -> None:
+    """Have the JVM find Java, this Python and this Spark, when it is started."""
     # Workers would otherwise run whatever `python3` is on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -127,6 +130,11 @@ def _start(chosen: Mapping[str, str]) -> JavaGateway:
     os.environ.setdefault("SPARK_HOME", spark_home())
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         java.ensure()
+
+
+def _start(chosen: Mapping[str, str]) -> JavaGateway:
+    """Start the JVM."""
+    prepare_environment()
     early = SparkConf(loadDefaults=False)
     for key, value in chosen.items():
         early.set(key, value)
@@ -144,23 +152,3 @@ def _start(chosen: Mapping[str, str]) -> JavaGateway:
     # Whatever it is that Java does not like: it goes without, and the next one too.
     archive.unlink(missing_ok=True)
     return gateway
-
-
-def _defaults(settings: SparkConf, gateway: JavaGateway) -> dict[str, str]:
-    """Choose the values of all settings that nobody has set."""
-    master = settings.get("spark.master", "") or "local[*,4]"
-    filesystem = settings.get("spark.hadoop.fs.defaultFS") or default_filesystem(gateway)
-    same_python = ferryman_importable(os.environ.get("PYSPARK_PYTHON", sys.executable))
-    ours = {
-        setting.key: setting.want
-        for setting in ADVISED
-        if applies(
-            setting, master=master, filesystem=filesystem, same_python=same_python, store=settings.get(STORE, "") or ""
-        )
-    }
-    if (key := "spark.sql.streaming.checkpointFileManagerClass") in ours:
-        del ours[key]
-        for name in FILE_MANAGERS:
-            if has_class(gateway, name):
-                ours[key] = name
-    return {**ours, **COMFORT, **(LOOPBACK if is_local(master) else {})}
