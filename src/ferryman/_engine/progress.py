@@ -23,6 +23,8 @@ class EpochProgress:
     on the driver, in their order; `times` is what `Job.latency` is told from.
     `damaged` names the files of the checkpoint that tasks found damaged or missing, and did without; they are written
     anew beside the epochs that follow.
+    `waiting` tells how many rows each partition of Kafka still had when the epoch was begun, besides what it took, by
+    source and partition: `{"orders": {"orders-0": 12}}`. It is None where no source tells that, or Spark has not yet.
     """
 
     epoch: int
@@ -44,6 +46,7 @@ class EpochProgress:
     phases_ms: Mapping[str, float] = field(default_factory=dict)
     times: Sample | None = None
     damaged: tuple[str, ...] = ()
+    waiting: Mapping[str, Mapping[str, int]] | None = None
 
     @classmethod
     def of(
