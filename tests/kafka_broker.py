@@ -21,6 +21,13 @@ BROKER = (
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.1",
     "org.apache.logging.log4j:log4j-core:2.25.1",
 )
+# Spark's connector has no release for Spark 4.3 everywhere yet; these run on it. Each comes without what it asks for.
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
 PATIENCE_S = 120
 
 
@@ -28,24 +35,29 @@ class NotToBeHad(Exception):
     """What is needed cannot be had on this machine; the message says why."""
 
 
-def jars(name: str, artifacts: Sequence[str]) -> list[Path]:
-    """Give the files of some artifacts, with those they need; the first who asks brings them."""
+def connector() -> list[Path]:
+    """Give the files of Spark's connector."""
+    return jars("kafka-connector", CONNECTOR, alone=True)
+
+
+def jars(name: str, artifacts: Sequence[str], *, alone: bool = False) -> list[Path]:
+    """Give the files of some artifacts, with those they need or alone; the first who asks brings them."""
     folder = Path(sys.prefix) / "ferryman-jars" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            _bring(folder, artifacts)
+            _bring(folder, artifacts, alone=alone)
     return sorted(folder.glob("*.jar"))
 
 
-def _bring(folder: Path, artifacts: Sequence[str]) -> None:
+def _bring(folder: Path, artifacts: Sequence[str], *, alone: bool) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise NotToBeHad("no Maven on this machine: Debian's package maven has it")
     draft = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
-        (draft / "pom.xml").write_text(_pom(artifacts))
+        (draft / "pom.xml").write_text(_pom(artifacts, alone=alone))
         command = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={draft / 'jars'}"]
         done = subprocess.run(command, cwd=draft, capture_output=True, text=True, timeout=600)
         if done.returncode:
@@ -58,9 +70,11 @@ def _bring(folder: Path, artifacts: Sequence[str]) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _pom(artifacts: Sequence[str]) -> str:
+def _pom(artifacts: Sequence[str], *, alone: bool) -> str:
+    every = "<groupId>*</groupId><artifactId>*</artifactId>"
+    without = f"<exclusions><exclusion>{every}</exclusion></exclusions>" if alone else ""
     listed = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{without}"
         "</dependency>"
         for group, name, version in (artifact.split(":") for artifact in artifacts)
     )

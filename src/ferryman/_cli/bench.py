@@ -113,6 +113,27 @@ def joins(
 
 
 @app.command()
+def connectors(
+    rows: Annotated[int, typer.Option(min=1, help="Rows that wait in the topic.")] = 500_000,
+    per_epoch: Annotated[int, typer.Option(min=1, help="How many of them an epoch takes.")] = 50_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine, after one to warm up.")] = 2,
+    rate: Annotated[float, typer.Option(min=1, help="Rows per second, for the latency.")] = 1000.0,
+    seconds: Annotated[float, typer.Option(min=2, help="Seconds to measure that.")] = 20.0,
+    warm: Annotated[float, typer.Option(min=1, help="Seconds to run before.")] = 10.0,
+    kills: Annotated[int, typer.Option(min=0, help="How often a driver is killed.")] = 50,
+    seed: Annotated[int, typer.Option(help="What the steps follow from at which it is.")] = 1,
+    instances: Instances = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Rows per second and latency from Kafka to Kafka, exactly once and with kills, beside Spark's own pipeline."""
+    _run(
+        "connectors", json, rows=rows, per_epoch=per_epoch, rounds=rounds, rate=rate, seconds=seconds, warm=warm,
+        kills=kills, seed=seed, instances=instances, scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
 def epoch(
     rows: Annotated[int, typer.Option(min=1, help="Rows of an epoch.")] = 100,
     keys: Annotated[int, typer.Option(min=1, help="Keys they spread over.")] = 1000,

@@ -77,7 +77,9 @@ def jobs(json: Json = False) -> None:
             typer.echo(f"{answer['job']}: does not answer ({answer['silent']}); {where}")
             continue
         change = f", {answer['change']}" if answer["change"] else ""
-        typer.echo(f"{answer['job']}: epoch {answer['epoch']}, {answer['instances']} instances{change}; {where}")
+        waiting = "" if answer.get("waiting") is None else f", {answer['waiting']:,} rows wait in Kafka"
+        how = f"epoch {answer['epoch']}, {answer['instances']} instances{change}{waiting}"
+        typer.echo(f"{answer['job']}: {how}; {where}")
 
 
 def plan(

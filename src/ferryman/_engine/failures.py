@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from ferryman._engine.kafka_errors import kafka_error
 from ferryman._model.errors import FerrymanError, JobFailed, from_text
 
 # What Spark looks for, and in which words.
@@ -35,6 +36,10 @@ def as_ferryman(error: BaseException, job: str) -> BaseException:
     if found is not None:
         found.__cause__ = error
         return found
+    kafkas = kafka_error(str(error), job)
+    if kafkas is not None:
+        kafkas.__cause__ = error
+        return kafkas
     wrapped = JobFailed(
         f"job {job!r} ended with {type(error).__name__}: {error}\nAn epoch counts whole or not at all, so nothing is "
         "lost. Remove the cause and start the job again: it goes on after the last committed epoch."

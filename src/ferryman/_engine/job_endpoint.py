@@ -46,6 +46,10 @@ class RunningJob(Protocol):
     def instances(self) -> int:
         """Give the number of instances."""
 
+    @property
+    def rows_waiting(self) -> int | None:
+        """Give how many rows wait in Kafka; None where that is not known."""
+
     def plan(
         self,
         instances: Any = None,
@@ -151,7 +155,13 @@ class JobEndpoint:
         """Say how the job is."""
         current = [change for change in self._job.history() if not change.over]
         change = f"{current[0].kind}: {current[0].phase}" if current else ""
-        return {"job": self._job.name, "epoch": self._job.epoch, "instances": self._job.instances, "change": change}
+        return {
+            "job": self._job.name,
+            "epoch": self._job.epoch,
+            "instances": self._job.instances,
+            "change": change,
+            "waiting": self._job.rows_waiting,
+        }
 
     def plan(self, request: Request) -> dict[str, Any]:
         """Say what a change would do."""

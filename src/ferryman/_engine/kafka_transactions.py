@@ -58,13 +58,13 @@ class Message:
     headers: list[tuple[str, bytes]] | None = None
 
 
-def client() -> Any:
+def client(wanted_by: str = "sinks.kafka") -> Any:
     """Give the client library."""
     try:
         import confluent_kafka
     except ImportError as error:
         raise InvalidConfiguration(
-            "sinks.kafka needs confluent-kafka, which is not installed: pip install 'ferryman[kafka]'."
+            f"{wanted_by} needs confluent-kafka, which is not installed: pip install 'ferryman[kafka]'."
         ) from error
     return confluent_kafka
 

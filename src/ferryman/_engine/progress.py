@@ -24,6 +24,8 @@ class EpochProgress:
     `damaged` names the files of the checkpoint that tasks found damaged or missing, and did without; they are written
     anew beside the epochs that follow. `lookups` tells for each table that is looked up which epoch was the first with
     the version that this one had.
+    `waiting` tells how many rows each partition of Kafka still had when the epoch was begun, besides what it took, by
+    source and partition: `{"orders": {"orders-0": 12}}`. It is None where no source tells that, or Spark has not yet.
     """
 
     epoch: int
@@ -46,6 +48,7 @@ class EpochProgress:
     times: Sample | None = None
     damaged: tuple[str, ...] = ()
     lookups: Mapping[str, int] = field(default_factory=dict)
+    waiting: Mapping[str, Mapping[str, int]] | None = None
 
     @classmethod
     def of(

@@ -24,6 +24,7 @@ LASTING = frozenset(
         "RewindUnfinished",
         "SinkAhead",
         "SinkMissing",
+        "SourceRowsGone",
         "SourcesChanged",
         "StateSchemaChanged",
         "Superseded",

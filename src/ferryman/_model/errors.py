@@ -63,6 +63,14 @@ class SourcesChanged(FerrymanError):
     """The sources of a job are not those that its checkpoint has read, and cannot take their places."""
 
 
+class SourceRowsGone(FerrymanError):
+    """Rows that a source was to give are not there any more."""
+
+
+class SourceUnavailable(FerrymanError):
+    """A source that cannot be read now: a topic that is not there, brokers that do not answer."""
+
+
 class NullKey(FerrymanError):
     """A row whose key is null."""
 

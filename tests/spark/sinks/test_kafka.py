@@ -11,6 +11,7 @@ from typing import Any
 import kafka_broker
 import pyarrow as pa
 import pytest
+from kafka_topics import Topics
 from readings import Readings, epoch_rows, expected
 
 from ferryman import sinks
@@ -42,31 +43,7 @@ def topic() -> str:
 
 def records(servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     """Read what is committed, partition by partition."""
-    consumer = kafka.Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "tests",
-            "enable.auto.commit": "false",
-            "enable.partition.eof": "true",
-            "isolation.level": "read_committed",
-        }
-    )
-    try:
-        known = consumer.list_topics(topic, timeout=30).topics[topic]
-        if known.error is not None:
-            return []
-        found, ends = [], 0
-        consumer.assign([kafka.TopicPartition(topic, number, 0) for number in known.partitions])
-        while ends < len(known.partitions):
-            record = consumer.poll(30)
-            assert record is not None, "the broker does not answer"
-            if record.error() is None:
-                found.append((record.key(), record.value()))
-            else:
-                ends += 1
-        return found
-    finally:
-        consumer.close()
+    return [(record.key(), record.value()) for record in Topics(servers).read(topic)]
 
 
 def shown(servers: str, topic: str) -> list[tuple[Any, ...]]:

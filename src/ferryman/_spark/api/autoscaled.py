@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ferryman._engine.autoscaling import Autoscaling, JobControls
+from ferryman._engine.kafka_lag import rows_behind
 from ferryman._engine.pooling import Pooling
 from ferryman._log.files.decision_log import DecisionLog, read_decisions
 from ferryman._model.errors import InvalidConfiguration
@@ -51,6 +51,10 @@ class Autoscaled:
         """Change the number of instances."""
         raise NotImplementedError
 
+    def _told_in_words(self) -> str:
+        """Say how many rows wait in Kafka."""
+        raise NotImplementedError
+
     def autoscale(self, options: Autoscale | None) -> None:
         """Have the job choose its number of instances by itself from now on, by these options; None for not any more.
 
@@ -80,11 +84,13 @@ class Autoscaled:
         return read_decisions(self._runner.checkpoint, Decision.parse)
 
     def explain(self, extended: bool = False) -> None:
-        """Print the plan of the query, and what the autoscaler has decided and why, if there is one.
+        """Print the plan of the query, how many rows wait in Kafka, and what the autoscaler has decided and why.
 
         What operators do is inside of the query's sink.
         """
         self._query.explain(extended)
+        if told := self._told_in_words():
+            print(told)
         if self._autoscaling is not None or self._pooling is not None:
             print(self.scaling())
 
@@ -120,32 +126,3 @@ class Autoscaled:
         except (PySparkException, Py4JError):
             return None
         return None if progress is None else rows_behind(json.loads(progress.json))
-
-
-def rows_behind(progress: Mapping[str, Any]) -> int | None:
-    """Give how many rows the sources still had after a micro-batch; None where one of them does not tell.
-
-    Only Kafka's offsets count rows: the numbers of other sources may be seconds, files, or anything.
-
-    Examples
-    --------
-    >>> said = {"description": "KafkaV2[Subscribe[t]]", "endOffset": {"t": {"0": 5}}, "latestOffset": {"t": {"0": 9}}}
-    >>> rows_behind({"sources": [said]}), rows_behind({"sources": [said, {"description": "rate"}]})
-    (4, None)
-    """
-    behind = 0
-    for source in progress.get("sources") or ():
-        end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-        if not str(source.get("description")).startswith("Kafka") or end is None or latest is None:
-            return None
-        behind += sum(max(0, offset - end.get(place, offset)) for place, offset in latest.items())
-    return behind if progress.get("sources") else None
-
-
-def _offsets(raw: Any) -> dict[tuple[str, str], int] | None:
-    """Read offsets by topic and partition; None where they are no such thing."""
-    raw = json.loads(raw) if isinstance(raw, str) and raw.startswith("{") else raw
-    if not isinstance(raw, dict) or not all(isinstance(topic, dict) for topic in raw.values()):
-        return None
-    found = {(name, part): offset for name, topic in raw.items() for part, offset in topic.items()}
-    return found if all(isinstance(offset, int) for offset in found.values()) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ from ferryman._scale.options import Autoscale
 from ferryman._scale.pool_options import Pool
 from ferryman._spark.api.assembly import Assembly
 from ferryman._spark.api.job import Job
+from ferryman._spark.api.kafka_told import group_of
 from ferryman._spark.api.pipeline import Pipeline
 from ferryman._spark.api.pooled import pool_faults
 from ferryman._spark.api.stream import Output, Source, Stream
@@ -177,7 +178,15 @@ class Ferry:
         if tls is not None:
             advice.warn_of_plain_rpc(spark.sparkContext.master or "", spark.sparkContext.getConf().get)
 
-    def stream(self, frame: DataFrame, name: str | None = None, *, idle_after: str | float | None = None) -> Stream:
+    def stream(
+        self,
+        frame: DataFrame,
+        name: str | None = None,
+        *,
+        idle_after: str | float | None = None,
+        consumer_group: str | None = None,
+        group_options: Mapping[str, str] | None = None,
+    ) -> Stream:
         """Begin with any streaming DataFrame; a job may have several.
 
         Parameters
@@ -188,8 +197,18 @@ class Ferry:
             By which the job knows the source from one start to the next. Needed where sources come or go.
         idle_after
             After how long without a row the watermark on it is not waited for: "5 minutes". Never if left out.
+        consumer_group
+            For a source of Kafka's: a consumer group that is told how far it was read, after each epoch that is
+            committed, so that alarms on lag work (docs/kafka.md). The group must be for this alone.
+        group_options
+            More settings to tell it by, by the names of librdkafka: `sasl.username`. The brokers are the source's.
         """
-        return Source(self, frame, name, idle_after)
+        source = Source(self, frame, name, idle_after)
+        if consumer_group is not None:
+            source.group = group_of(frame, consumer_group, group_options)
+        elif group_options is not None:
+            raise InvalidConfiguration("ferry.stream(group_options=...) is for a consumer_group, which is left out.")
+        return source
 
     def start(
         self,

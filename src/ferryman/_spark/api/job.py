@@ -35,6 +35,7 @@ from ferryman._model.errors import CheckpointUnwritable, FerrymanError, InvalidC
 from ferryman._model.receipt import Receipt, decode
 from ferryman._spark.api.autoscaled import Autoscaled
 from ferryman._spark.api.job_sources import JobSources
+from ferryman._spark.api.kafka_told import KafkaTold
 from ferryman._spark.api.pooled import Pooled
 from ferryman._spark.api.query_names import QueryNames
 from ferryman._spark.api.reconfiguring import Changing
@@ -57,7 +58,7 @@ class _Stopping(Exception):
     """Ends Spark's query from inside: raised instead of an epoch when the job is to stop."""
 
 
-class Job(Changing, Autoscaled, Pooled, Watched, QueryNames):
+class Job(Changing, KafkaTold, Autoscaled, Pooled, Watched, QueryNames):
     """One Structured Streaming query under Ferryman; `Ferry.start` makes it."""
 
     def __init__(
@@ -107,6 +108,7 @@ class Job(Changing, Autoscaled, Pooled, Watched, QueryNames):
         self._clock = threading.Thread(target=self._silence, name="ferryman-idle", daemon=True)
         if not self._once:
             self._clock.start()
+        self._begin_reports(sources.kafka_places())
         self._endpoint = JobEndpoint(self, runner.checkpoint.directory.uri)
         if options.pool is not None:
             self._begin_pool(options.pool, shared_home=options.home is not None)
@@ -179,6 +181,8 @@ class Job(Changing, Autoscaled, Pooled, Watched, QueryNames):
             self._last_epoch_at = time.monotonic()
             self._changed.notify_all()
         self._nudge.set()
+        if (reports := self._reports) is not None and self._runner.latest is not None:
+            reports.committed(self._runner.latest)
         if (autoscaling := self._autoscaling) is not None:
             autoscaling.committed(progress)
 
@@ -380,6 +384,8 @@ class Job(Changing, Autoscaled, Pooled, Watched, QueryNames):
             rest.callback(self._endpoint.close)
             rest.callback(self._reading.end)
             rest.callback(self._starting.end)
+            if (reports := self._reports) is not None:
+                rest.callback(reports.close)
             if (autoscaling := self._autoscaling) is not None:
                 rest.callback(autoscaling.close)
             rest.callback(self._end_pool)

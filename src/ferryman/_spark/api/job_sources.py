@@ -9,11 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ferryman._engine.job_sources import labels, left_out, placed
+from ferryman._engine.kafka_reports import KafkaPlace
 from ferryman._engine.routing_columns import PART
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.spark_log.source_places import make_room, offsets_read
 from ferryman._model.card import JobCard, SourceCard
 from ferryman._model.errors import InvalidConfiguration
+from ferryman._spark.api.kafka_told import kafka_places
 from ferryman._spark.api.stream import Source
 from ferryman._spark.compat.session import streaming_sources
 from ferryman._spark.sources import left_out as left_out_source
@@ -124,6 +126,13 @@ class JobSources:
     def place(self, source: Source) -> int:
         """Give the place of a source."""
         return [card.name for card in self.places].index(source.known_as)
+
+    def kafka_places(self) -> list[KafkaPlace | None]:
+        """Say of each of Spark's sources, in their order, what is to be told of it; None for no Kafka."""
+        told = {source.known_as: kafka_places(source.frame, source.known_as, source.group) for source in self.streams}
+        if not self.places:
+            return told[self.streams[0].known_as]
+        return [place for card in self.places for place in told.get(card.name, [None] * card.leaves)]
 
     def rows_of(self, source: Source, batch: DataFrame) -> DataFrame:
         """Take the rows of a source out of a batch, each with its partition."""

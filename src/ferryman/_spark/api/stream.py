@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ferryman._engine.kafka_groups import ConsumerGroup
 from ferryman._engine.operator_spec import OperatorSpec, Reported
 from ferryman._engine.remote_session import is_remote, refuse
 from ferryman._engine.routing_columns import PART
@@ -325,6 +326,8 @@ class Source(Stream):
         super().__init__(ferry, frame.schema, None if time is None else replace(time, idle_ms=self.idle_ms))
         self.frame = frame
         self.given_name = name
+        # The consumer group of Kafka's that is told how far it was read.
+        self.group: ConsumerGroup | None = None
         # What the job calls it: this name, or "source_1" and so on.
         self.known_as = name or ""
         self.order_made = next(_made)
