@@ -1,0 +1,132 @@
+"""Many rows, one sync: whoever has a row hands it in, and is told when it is durable.
+
+Rows keep the order in which they are handed in. When the log is full they wait here, unacknowledged; how many may do so
+is up to who hands them in. Calls `IngestLog`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ferryman._log.ingest.ingest_log import IngestLog
+from ferryman._model.errors import IngestLogFull
+
+Row = Sequence[Any]
+_MOST_ROWS = 20_000
+
+
+class GroupCommit:
+    """Write the rows of several threads to an ingest log.
+
+    Parameters
+    ----------
+    log
+        Where they go; nobody else may append.
+    schema
+        The columns of a row, in its order.
+    """
+
+    def __init__(self, log: IngestLog, schema: pa.Schema) -> None:
+        self._log, self._schema = log, schema
+        self._waiting: deque[tuple[Row, int, Callable[[int], None]]] = deque()
+        self._bytes = 0
+        self._ended = False
+        self._full = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="ferryman-ingest", daemon=True)
+        self._thread.start()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Give what has ended it, if anything has: nothing is written any more then."""
+        return self._error
+
+    @property
+    def full(self) -> bool:
+        """Tell whether rows wait because the log has no room."""
+        return self._full
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Give how many bytes wait to be written."""
+        return self._bytes
+
+    def offer(self, row: Row, size: int, durable: Callable[[int], None]) -> bool:
+        """Hand in a row of about so many bytes; `durable` is called with its offset, on another thread.
+
+        False where it is over: the row is not taken.
+        """
+        with self._changed:
+            if self._ended:
+                return False
+            self._waiting.append((row, size, durable))
+            self._bytes += size
+            if len(self._waiting) == 1:
+                self._changed.notify_all()
+        return True
+
+    def trimmed(self) -> None:
+        """Learn that the log may have room again."""
+        with self._changed:
+            self._full = False
+            self._changed.notify_all()
+
+    def forget(self) -> None:
+        """Drop what waits: nobody has been told that it is durable, and it will come again."""
+        with self._changed:
+            self._waiting.clear()
+            self._bytes = 0
+
+    def end(self) -> None:
+        """End when the block under way is written; what still waits is dropped, unacknowledged."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        taken: list[tuple[Row, int, Callable[[int], None]]] = []
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ended or (not self._full and bool(taken or self._waiting)))
+                if self._ended:
+                    return
+                if not taken:
+                    taken = self._take()
+            try:
+                first = self._log.append(self._batch([row for row, _, _ in taken]))
+            except IngestLogFull:
+                with self._changed:
+                    self._full = True
+                continue
+            except Exception as error:
+                self._fail(error)
+                return
+            for offset, (_, _, durable) in enumerate(taken, start=first):
+                durable(offset)
+            taken = []
+
+    def _take(self) -> list[tuple[Row, int, Callable[[int], None]]]:
+        taken, size = [], 0
+        while self._waiting and len(taken) < _MOST_ROWS and size < self._log.block_bytes:
+            taken.append(self._waiting.popleft())
+            size += taken[-1][1]
+        self._bytes -= size
+        return taken
+
+    def _batch(self, rows: list[Row]) -> pa.RecordBatch:
+        columns = [
+            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), self._schema, strict=True)
+        ]
+        return pa.record_batch(columns, schema=self._schema)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._error = error
+            self._ended = True
