@@ -55,6 +55,11 @@ def filled(path: Path, count: int, **options: int) -> IngestLog:
     return log
 
 
+def append_on(log: IngestLog, size: int) -> None:
+    while True:
+        log.append(rows(log.end, log.end + 10, size))
+
+
 def test_rows_are_found_by_their_offsets_after_it_was_opened_again(tmp_path: Path) -> None:
     log = filled(tmp_path, 300, max_bytes=8 * MIB)
     identity = log.id
@@ -85,12 +90,10 @@ def test_a_log_of_other_columns_is_refused(tmp_path: Path) -> None:
 
 def test_a_full_log_refuses_and_has_room_again_when_epochs_are_committed(tmp_path: Path) -> None:
     log = opened(tmp_path, max_bytes=MIB)
-    count = 0
     with pytest.raises(IngestLogFull, match="raise max_bytes"):
-        for count in range(0, 10_000, 10):
-            log.append(rows(count, count + 10, 1000))
+        append_on(log, 1000)
+    count = log.end
     assert MIB // 2 < log.bytes <= MIB
-    assert log.end == count
 
     log.trim(count // 2)
     assert 0 < log.begin <= count // 2
@@ -168,8 +171,7 @@ def test_a_bit_that_flips_is_found_and_nothing_that_is_wrong_is_read(
         opened(tmp_path)
     found: list[int] = []
     with pytest.raises(CorruptIngestLog):
-        for _, batch in read(tmp_path, 0, 50):
-            found += batch.column("n").to_pylist()
+        found.extend(number for _, batch in read(tmp_path, 0, 50) for number in batch.column("n").to_pylist())
     assert found == list(range(len(found)))
 
 
@@ -188,11 +190,9 @@ def test_a_disk_that_is_full_ends_it_and_loses_nothing(tmp_path: Path) -> None:
     use_disk(disk)
     try:
         log = opened(tmp_path / "log")
-        written = 0
         with pytest.raises(IngestLogUnwritable, match="No space left"):
-            while True:
-                log.append(rows(written, written + 10))
-                written += 10
+            append_on(log, 10)
+        written = log.end
         with pytest.raises(IngestLogUnwritable):
             log.append(rows(written, written + 10))
         log.close()

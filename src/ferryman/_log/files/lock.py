@@ -47,8 +47,8 @@ class CheckpointLock:
             raise _unwritable(directory, error) from error
         if fd is None:
             raise CheckpointInUse(
-                f"{directory.uri} is in use by another job ({holder_of(path)}). Stop that job first, or give this one a "
-                "checkpoint of its own."
+                f"{directory.uri} is in use by another job ({holder_of(path)}). Stop that job first, or give this one "
+                "a checkpoint of its own."
             )
         try:
             os.ftruncate(fd, 0)
@@ -123,6 +123,7 @@ def _strange(path: Path) -> CorruptCheckpoint:
 
 
 def holder_of(path: Path) -> str:
+    """Say who holds the lock in a file, as far as that is written there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:

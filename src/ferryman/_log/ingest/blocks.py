@@ -1,7 +1,7 @@
 """The format of an ingest log's files: a head, and blocks of rows, each written and synced at once.
 
-    head    FERRYLOG, format, length of the schema, identity of the log, offset of the first row, checksum; the schema
-    block   FYBK, number of rows, offset of the first row, length, checksum of the rows, checksum of what is before; rows
+    head    FERRYLOG, format, length of the schema, identity of the log, offset of the first row; checksum; schema
+    block   FYBK, number of rows, offset of the first row, length of the rows, checksum of them; checksum; rows
 
 Numbers are little endian, checksums XXH3. The schema is an Arrow schema, the rows are an Arrow record batch, each as
 the message that Arrow IPC makes of it. What was torn by a crash is the last block and no other: the next one is written

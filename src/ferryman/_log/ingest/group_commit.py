@@ -17,6 +17,8 @@ from ferryman._log.ingest.ingest_log import IngestLog
 from ferryman._model.errors import IngestLogFull
 
 Row = Sequence[Any]
+# A row, about how many bytes it has, and who is to be told of its offset.
+Waiting = tuple[Row, int, Callable[[int], None]]
 _MOST_ROWS = 20_000
 
 
@@ -33,10 +35,11 @@ class GroupCommit:
 
     def __init__(self, log: IngestLog, schema: pa.Schema) -> None:
         self._log, self._schema = log, schema
-        self._waiting: deque[tuple[Row, int, Callable[[int], None]]] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._bytes = 0
         self._ended = False
         self._full = False
+        self._writing = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="ferryman-ingest", daemon=True)
@@ -78,10 +81,11 @@ class GroupCommit:
             self._changed.notify_all()
 
     def forget(self) -> None:
-        """Drop what waits: nobody has been told that it is durable, and it will come again."""
+        """Drop what waits, as it will come again; when this returns, all that was written has been told of."""
         with self._changed:
             self._waiting.clear()
             self._bytes = 0
+            self._changed.wait_for(lambda: not self._writing)
 
     def end(self) -> None:
         """End when the block under way is written; what still waits is dropped, unacknowledged."""
@@ -91,42 +95,41 @@ class GroupCommit:
         self._thread.join()
 
     def _run(self) -> None:
-        taken: list[tuple[Row, int, Callable[[int], None]]] = []
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._ended or (not self._full and bool(taken or self._waiting)))
-                if self._ended:
-                    return
-                if not taken:
-                    taken = self._take()
+        while taken := self._next():
             try:
                 first = self._log.append(self._batch([row for row, _, _ in taken]))
+                for offset, (_, _, durable) in enumerate(taken, start=first):
+                    durable(offset)
             except IngestLogFull:
-                with self._changed:
-                    self._full = True
-                continue
+                self._put_back(taken)
             except Exception as error:
-                self._fail(error)
-                return
-            for offset, (_, _, durable) in enumerate(taken, start=first):
-                durable(offset)
-            taken = []
+                with self._changed:
+                    self._error, self._ended = error, True
+            with self._changed:
+                self._writing = False
+                self._changed.notify_all()
 
-    def _take(self) -> list[tuple[Row, int, Callable[[int], None]]]:
-        taken, size = [], 0
-        while self._waiting and len(taken) < _MOST_ROWS and size < self._log.block_bytes:
-            taken.append(self._waiting.popleft())
-            size += taken[-1][1]
-        self._bytes -= size
+    def _next(self) -> list[Waiting]:
+        """Wait for rows and take as many as go into a block; none where it is over."""
+        taken: list[Waiting] = []
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or (bool(self._waiting) and not self._full))
+            size = 0
+            while self._waiting and not self._ended and len(taken) < _MOST_ROWS and size < self._log.block_bytes:
+                taken.append(self._waiting.popleft())
+                size += taken[-1][1]
+            self._bytes -= size
+            self._writing = bool(taken)
         return taken
+
+    def _put_back(self, taken: list[Waiting]) -> None:
+        with self._changed:
+            self._waiting.extendleft(reversed(taken))
+            self._bytes += sum(size for _, size, _ in taken)
+            self._full = True
 
     def _batch(self, rows: list[Row]) -> pa.RecordBatch:
         columns = [
             pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), self._schema, strict=True)
         ]
         return pa.record_batch(columns, schema=self._schema)
-
-    def _fail(self, error: BaseException) -> None:
-        with self._changed:
-            self._error = error
-            self._ended = True

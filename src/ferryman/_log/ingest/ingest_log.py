@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import uuid
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -216,7 +217,7 @@ class IngestLog:
         """Delete files whose rows are all before an offset, but for what is to be kept; give how many went."""
         with self._lock:
             there = sorted(self._sizes)
-            done = [first for first, after in zip(there, there[1:], strict=False) if after <= committed]
+            done = [first for first, after in pairwise(there) if after <= committed]
             spare = sum(self._sizes[first] for first in done) - self._keep_bytes
         gone = 0
         for first in done:
