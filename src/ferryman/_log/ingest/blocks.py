@@ -59,7 +59,7 @@ class Block:
 
 def pack_head(log: str, first: int, schema: pa.Schema) -> bytes:
     """Make the beginning of a file."""
-    written = schema.serialize().to_pybytes()
+    written: bytes = schema.serialize().to_pybytes()
     head = _HEAD.pack(MAGIC, FORMAT, len(written), uuid.UUID(log).bytes, first)
     return head + _SUM.pack(xxhash.xxh3_64_intdigest(head + written)) + written
 
@@ -89,7 +89,8 @@ def pack_block(batch: pa.RecordBatch, first: int) -> bytes:
     """Make a block of rows."""
     rows = batch.serialize()
     head = _BLOCK.pack(MARK, batch.num_rows, first, rows.size, xxhash.xxh3_64_intdigest(rows))
-    return head + _SUM.pack(xxhash.xxh3_64_intdigest(head)) + rows.to_pybytes()
+    written: bytes = rows.to_pybytes()
+    return head + _SUM.pack(xxhash.xxh3_64_intdigest(head)) + written
 
 
 def read_block(data: bytes) -> Block:
