@@ -1,119 +1,24 @@
-"""A Mosquitto of a test's own, on loopback, that can be stopped, killed and started again."""
+"""A Mosquitto of a test's own; a test that needs one is skipped where there is none."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import tempfile
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from until import until
+from bench import mosquitto
+from bench.mosquitto import PASSWORD, USER, Broker, Publisher
 
-USER, PASSWORD = "ferry", "s3cret"
-
-
-class Broker:
-    """A broker that keeps what it has acknowledged, whatever ends it."""
-
-    def __init__(self, folder: Path, program: str, port: int) -> None:
-        self._folder, self._program, self.port = folder, program, port
-        self.server = f"127.0.0.1:{port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with open(self._folder / "log", "ab") as log:
-            command = [self._program, "-c", str(self._folder / "conf")]
-            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        until(self._answers, "the broker is up", log=self._folder / "log")
-
-    def _answers(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "log").read_text()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-            return True
-        return False
-
-    def end(self, how: int = signal.SIGTERM) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait()
-            self._process = None
+__all__ = ["PASSWORD", "USER", "Broker", "Publisher", "broker"]
 
 
 @contextlib.contextmanager
 def broker(*, start: bool = True) -> Iterator[Broker]:
     """Run a broker. Skip where there is none."""
     pytest.importorskip("paho.mqtt.client", reason="make install brings it")
-    path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
-    program, passwords = shutil.which("mosquitto", path=path), shutil.which("mosquitto_passwd", path=path)
-    if program is None or passwords is None:
-        pytest.skip("no MQTT broker on this machine: Debian's package mosquitto has one")
-    folder = Path(tempfile.mkdtemp(prefix="ferryman-mqtt-"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (folder / "data").mkdir()
-    (folder / "passwords").touch(mode=0o600)
-    subprocess.run([passwords, "-b", folder / "passwords", USER, PASSWORD], check=True, capture_output=True)
-    # As root it would become another user, who may not read here.
-    user = "user root\n" if os.getuid() == 0 else ""
-    (folder / "conf").write_text(
-        f"{user}listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {folder}/passwords\n"
-        f"persistence true\npersistence_location {folder}/data/\nautosave_interval 1\nautosave_on_changes true\n"
-        "max_queued_messages 0\nlog_type error\nlog_type warning\n"
-    )
-    running = Broker(folder, program, port)
-    try:
-        if start:
-            running.start()
+    with contextlib.ExitStack() as stack:
+        try:
+            running = stack.enter_context(mosquitto.broker(start=start))
+        except mosquitto.NotToBeHad as why:
+            pytest.skip(str(why))
         yield running
-    finally:
-        running.end(signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-class Publisher:
-    """Publish at QoS 1, through any number of restarts of the broker; know what it has acknowledged."""
-
-    def __init__(self, server: Broker) -> None:
-        import paho.mqtt.client as mqtt
-
-        self._client: Any = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="publisher", clean_session=False)
-        self._client.username_pw_set(USER, PASSWORD)
-        self._client.reconnect_delay_set(0.1, 0.5)
-        self._client.max_inflight_messages_set(1000)
-        self._client.on_publish = self._on_publish
-        self._open: dict[int, str] = {}
-        self._answered: set[int] = set()
-        self._acknowledged: set[str] = set()
-        self._client.connect("127.0.0.1", server.port)
-        self._client.loop_start()
-
-    def _on_publish(self, client: Any, data: Any, mid: int, reason: Any, properties: Any) -> None:
-        self._answered.add(mid)
-
-    def publish(self, payloads: Iterable[str], topic: str = "fleet/a") -> None:
-        for payload in payloads:
-            self._open[self._client.publish(topic, payload, qos=1).mid] = payload
-
-    @property
-    def acknowledged(self) -> set[str]:
-        """Give the payloads that the broker has acknowledged."""
-        for mid in self._open.keys() & self._answered.copy():
-            self._answered.discard(mid)
-            self._acknowledged.add(self._open.pop(mid))
-        return self._acknowledged
-
-    def all_acknowledged(self) -> bool:
-        return bool(self.acknowledged) and not self._open
-
-    def end(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()

@@ -84,6 +84,8 @@ class IngestLog:
         self.id = ""
         self._sizes: dict[int, int] = {}
         self._end = 0
+        # The first offset of the file that is appended to.
+        self._active = 0
         self._disk = this_disk()
         self._file: int | None = None
         self._broken = False
@@ -135,7 +137,7 @@ class IngestLog:
         self.id = head.log
         self._sizes = {first: (self.path / name_of(first)).stat().st_size for first in there}
         tail = tail_of(self.path, there[-1])
-        self._end = tail.end
+        self._end, self._active = tail.end, there[-1]
         path = str(self.path / name_of(there[-1]))
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         if tail.torn:
@@ -181,11 +183,11 @@ class IngestLog:
                 f"the ingest log {self.path} has {self.bytes} of {self.max_bytes} bytes, and none of it is committed: "
                 "the job is slower than its source, or stands still. See what it waits for, or raise max_bytes."
             )
-        first, active = self._end, max(self._sizes)
+        first, active = self._end, self._active
         try:
             if self._sizes[active] >= self._file_bytes and first > active:
                 self._begin_file(first)
-                active = first
+                active = self._active
             path = str(self.path / name_of(active))
             self._disk.append(path, self._file, block)
             reach("ingest-written")
@@ -210,6 +212,7 @@ class IngestLog:
         if self._file is not None:
             os.close(self._file)
         self._file = file
+        self._active = first
         with self._lock:
             self._sizes[first] = len(head)
 

@@ -7,11 +7,13 @@ acknowledged, and the broker sends no more than it may have in flight. Calls `Re
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -107,11 +109,11 @@ class MqttReceiver:
             except FerrymanError as error:
                 self._error = error
                 return
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 connection.why = f"{error}"
             # What waits will be sent again, by the next connection.
             self._commit.forget()
-            if self._ended.is_set():
+            if self._ended.is_set() or self._commit.error is not None:
                 return
             connected = connected or connection.accepted
             if not connected and time.monotonic() - begun > self._options.connect_within_s:
@@ -161,11 +163,7 @@ class _Connection:
     def __init__(self, receiver: MqttReceiver) -> None:
         self._receiver = receiver
         self._options = receiver._options
-        self._client = new_client(self._options, receiver._client_id, keep_session=True)
-        self._client.on_connect = self._on_connect
-        self._client.on_disconnect = self._on_disconnect
-        self._client.on_subscribe = self._on_subscribe
-        self._client.on_message = self._on_message
+        self._client: Any = None
         self._over = threading.Event()
         self._refused: FerrymanError | None = None
         self.accepted = False
@@ -174,6 +172,11 @@ class _Connection:
     def keep_up(self) -> None:
         """Connect, and receive until the connection ends, for whatever reason."""
         log = self._receiver._log
+        self._client = new_client(self._options, self._receiver._client_id, keep_session=True)
+        self._client.on_connect = self._guarded(self._on_connect)
+        self._client.on_disconnect = self._guarded(self._on_disconnect)
+        self._client.on_subscribe = self._guarded(self._on_subscribe)
+        self._client.on_message = self._guarded(self._on_message)
         connect(self._client, self._options, keep_session=True, most_bytes=log.row_bytes)
         self._client.loop_start()
         deadline = time.monotonic() + self._options.connect_within_s
@@ -191,6 +194,21 @@ class _Connection:
             self._client.loop_stop()
         if self._refused is not None:
             raise self._refused
+
+    def _guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
+        """Have an error end the connection and be told; else it would end the client's thread and nothing more."""
+
+        def called(*given: Any) -> None:
+            try:
+                callback(*given)
+            except Exception as error:
+                self._refused = SourceRefused(
+                    f"what the MQTT broker {self._options.server} sends cannot be dealt with: "
+                    f"{type(error).__name__}: {error}. It was not acknowledged."
+                )
+                self._over.set()
+
+        return called
 
     def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
@@ -264,7 +282,9 @@ class _Connection:
     def _durable(self, packet: int, topic: str, payload: bytes, offset: int) -> None:
         if packet:
             self._receiver._redelivered.learn(packet, topic, payload, offset)
-            self._client.ack(packet, 1)
+            # Of a connection that is just being closed: it is sent again by the next.
+            with contextlib.suppress(OSError, AttributeError, ValueError):
+                self._client.ack(packet, 1)
 
 
 def _say(what: str) -> None:

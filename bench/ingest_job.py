@@ -1,4 +1,4 @@
-"""The driver that the fault test of MQTT kills: python ingest_drive.py ROOT SERVER USER PASSWORD."""
+"""The driver that is killed while messages come: python ingest_job.py ROOT SERVER USER PASSWORD."""
 
 from __future__ import annotations
 
