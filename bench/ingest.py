@@ -1,19 +1,19 @@
 """The ingest log: messages per second that are durable, beside the broker's own rate; and kills that lose nothing.
 
-The broker has the messages queued, and hands them over as fast as they are taken: to a client that acknowledges at once
-and keeps nothing, and to the receiver, which has each on disk before. Then driver and broker are killed by turns while
-messages come, and the output is compared with what the broker has acknowledged.
+The broker has the messages queued, and hands them over as fast as they are taken: to its own client, which acknowledges
+at once and keeps nothing, and to the receiver, which has each on disk before. Then driver and broker are killed by
+turns while messages come, and the output is compared with what the broker has acknowledged.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,11 +22,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from bench.mosquitto import PASSWORD, USER, Broker, Publisher, broker
+from bench.mosquitto import PASSWORD, USER, Broker, NotToBeHad, Publisher, broker
 from ferryman._log.files.directory import directory
 from ferryman._os.processes import in_session, kill
 from ferryman._serve.ingest.ingest import Ingest
-from ferryman._serve.ingest.mqtt_options import MqttOptions, connect, new_client
+from ferryman._serve.ingest.mqtt_options import MqttOptions
 from ferryman._serve.ingest.mqtt_receiver import SCHEMA, MqttReceiver
 from ferryman._spark.sinks.parquet import listed
 
@@ -75,39 +75,18 @@ def _queue(server: Broker, rows: int, topic: str) -> None:
 
 
 def _broker_rate(server: Broker, rows: int) -> float:
-    """Take messages with a client that acknowledges each at once."""
-    options = _options(server, "plain/#", "plain")
-    seen, subscribed, done = 0, threading.Event(), threading.Event()
-
-    def on_message(client: Any, data: Any, message: Any) -> None:
-        nonlocal seen
-        client.ack(message.mid, message.qos)
-        seen += 1
-        if seen == rows:
-            done.set()
-
-    def connected(begin: bool) -> Any:
-        client = new_client(options, "plain", keep_session=True)
-        client.on_message = on_message
-        if begin:
-            client.on_connect = lambda *_: client.subscribe("plain/#", qos=1)
-            client.on_subscribe = lambda *_: subscribed.set()
-        connect(client, options, keep_session=True)
-        client.loop_start()
-        return client
-
-    client = connected(begin=True)
-    assert subscribed.wait(_PATIENCE_S)
-    client.disconnect()
-    client.loop_stop()
+    """Take messages with the broker's own client, which acknowledges each at once and keeps nothing."""
+    program = shutil.which("mosquitto_sub")
+    if program is None:
+        raise NotToBeHad("no mosquitto_sub on this machine: Debian's package mosquitto-clients has it")
+    who = ["-p", str(server.port), "-u", USER, "-P", PASSWORD, "-i", "plain", "-t", "plain/#", "-q", "1"]
+    kept = ["-V", "5", "-c", "-x", "4294967295", "-D", "connect", "receive-maximum", "5000"]
+    command = [program, "-h", "127.0.0.1", *who, *kept]
+    subprocess.run([*command, "-E"], check=True, timeout=_PATIENCE_S)
     _queue(server, rows, "plain/a")
     begun = time.perf_counter()
-    client = connected(begin=False)
-    assert done.wait(_PATIENCE_S)
-    took = time.perf_counter() - begun
-    client.disconnect()
-    client.loop_stop()
-    return rows / took
+    subprocess.run([*command, "-C", str(rows)], check=True, stdout=subprocess.DEVNULL, timeout=_PATIENCE_S)
+    return rows / (time.perf_counter() - begun)
 
 
 def _ingest_rate(server: Broker, folder: Path, rows: int) -> float:

@@ -15,6 +15,7 @@ from mqtt_broker import PASSWORD, USER, Broker, Publisher, broker
 from until import until
 
 from ferryman._log.ingest.ingest_files import read
+from ferryman._log.ingest.ingest_log import MAX_BYTES
 from ferryman._serve.ingest.ingest import Ingest
 from ferryman._serve.ingest.mqtt_options import MqttOptions
 from ferryman._serve.ingest.mqtt_receiver import SCHEMA, MqttReceiver
@@ -25,6 +26,7 @@ MIB = 1 << 20
 RECEIVER = f"""
 import sys, threading
 from functools import partial
+from ferryman._log.ingest.ingest_log import MAX_BYTES
 from ferryman._serve.ingest.ingest import Ingest
 from ferryman._serve.ingest.mqtt_options import MqttOptions
 from ferryman._serve.ingest.mqtt_receiver import SCHEMA, MqttReceiver
@@ -78,7 +80,8 @@ def connected(ingest: Ingest, publisher: Publisher) -> None:
 def test_messages_come_in_their_order_with_what_mqtt_says_of_them(
     tmp_path: Path, mosquitto: Broker, publisher: Publisher, protocol: str
 ) -> None:
-    ingest = receiving(tmp_path, mosquitto, protocol=protocol)
+    # The default size: a quarter of it is more than the protocol's largest packet.
+    ingest = receiving(tmp_path, mosquitto, protocol=protocol, max_bytes=MAX_BYTES)
     connected(ingest, publisher)
     publisher.publish((str(number) for number in range(1000)), "fleet/truck")
     until(lambda: payloads(ingest)[-1:] == ["999"], "all have arrived")

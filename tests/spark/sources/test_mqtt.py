@@ -61,6 +61,14 @@ def publisher(mosquitto: Broker) -> Iterator[Publisher]:
     publisher.end()
 
 
+@pytest.fixture(autouse=True)
+def ended(spark: SparkSession) -> Iterator[None]:
+    """Stop what a test that fails has left."""
+    yield
+    for query in spark.streams.active:
+        query.stop()
+
+
 def messages(spark: SparkSession, server: Broker, path: Path, **more: Any) -> DataFrame:
     given = {"topics": "fleet/#", "username": USER, "password": PASSWORD, "log": path / "log", **more}
     return mqtt(spark, server.server, **given)

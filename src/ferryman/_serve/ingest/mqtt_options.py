@@ -10,6 +10,8 @@ from typing import Any
 from ferryman._model.errors import InvalidConfiguration
 
 PROTOCOLS = ("5", "3.1.1")
+# What the protocol has room for.
+_LARGEST_PACKET = 268_435_455
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +123,6 @@ def connect(client: Any, options: MqttOptions, *, keep_session: bool, most_bytes
         properties.SessionExpiryInterval = 0xFFFFFFFF if keep_session else 0
         properties.ReceiveMaximum = options.in_flight
         if most_bytes:
-            properties.MaximumPacketSize = most_bytes
+            properties.MaximumPacketSize = min(most_bytes, _LARGEST_PACKET)
         more = {"clean_start": not keep_session, "properties": properties}
     client.connect(*options.address, keepalive=30, **more)

@@ -111,6 +111,12 @@ class MqttReceiver:
                 return
             except (OSError, ValueError) as error:
                 connection.why = f"{error}"
+            except Exception as error:
+                self._error = SourceRefused(
+                    f"the receiver of the MQTT broker {self._options.server} has ended by {type(error).__name__}: "
+                    f"{error}. What it had not acknowledged the broker will send again."
+                )
+                return
             # What waits will be sent again, by the next connection.
             self._commit.forget()
             if self._ended.is_set() or self._commit.error is not None:
