@@ -123,6 +123,26 @@ class CheckpointInUse(FerrymanError):
     """Another job runs on this checkpoint."""
 
 
+class CorruptIngestLog(FerrymanError):
+    """A file of an ingest log that is altered, unreadable or gone."""
+
+
+class IngestLogUnwritable(FerrymanError):
+    """An ingest log cannot be written: disk full, read-only, or no permission."""
+
+
+class IngestLogFull(FerrymanError):
+    """An ingest log has as many bytes as it may have, and what is in it is not committed yet."""
+
+
+class IngestLogInUse(FerrymanError):
+    """Another job writes to this ingest log."""
+
+
+class SourceRefused(FerrymanError):
+    """A system that a source reads from refuses it: wrong credentials, no permission, or another in its place."""
+
+
 class Superseded(CheckpointInUse):
     """A newer run has taken the checkpoint over; this one may not write any more."""
 

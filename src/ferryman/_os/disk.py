@@ -32,6 +32,17 @@ class Disk:
             if sync:
                 os.fsync(file.fileno())
 
+    def append(self, path: str, file: int, data: Data) -> None:
+        """Write to the end of a file that is open for appending."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+
+    def sync_bytes(self, path: str, file: int) -> None:
+        """See that the bytes of an open file stay, and its length."""
+        # macOS has only the other.
+        getattr(os, "fdatasync", os.fsync)(file)
+
     def replace(self, path: str, name: str) -> None:
         """Give a file another name, in place of a file that may have it."""
         os.replace(path, name)

@@ -21,6 +21,9 @@ REWIND_STEP = "rewind"
 # Rows wait for key groups from here on, and nothing of these is on its way yet.
 WAIT_STEP = "plan-wait"
 
+# The steps of a block of an ingest log: it is written, it is synced; and then it may be acknowledged.
+INGEST_STEPS = ("ingest-written", "ingest-durable")
+
 watcher: Callable[[str], None] | None = None
 
 _asked = os.environ.get("FERRYMAN_FAULT", "")

@@ -103,6 +103,26 @@ class FaultyDisk(Disk):
         if self.space is not None:
             self.space -= len(view)
 
+    def append(self, path: str, file: int, data: Data) -> None:
+        """Write to the end of a file: nothing, half of it, or all."""
+        view = memoryview(data)
+        self._call("append", path)
+        if self.space is not None and len(view) > self.space:
+            self.inner.append(path, file, view[: self.space])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        if self.die_at == self.calls + 1:
+            self.inner.append(path, file, view[: len(view) // 2])
+        self._call("append", path)
+        self.inner.append(path, file, view)
+        if self.space is not None:
+            self.space -= len(view)
+
+    def sync_bytes(self, path: str, file: int) -> None:
+        """Sync an open file, unless that is one of the syncs that are not done."""
+        self._call("append", path)
+        if not self._deaf(path, "append"):
+            self.inner.sync_bytes(path, file)
+
     def replace(self, path: str, name: str) -> None:
         """Rename a file."""
         self._call("replace", name)

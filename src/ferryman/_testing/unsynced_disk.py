@@ -65,6 +65,10 @@ class UnsyncedDisk(Disk):
         while view:
             view = view[file.write(view) :]
 
+    def sync_bytes(self, path: str, file: int) -> None:
+        """Note that a file's bytes stay from now on."""
+        self._note_bytes(path)
+
     def replace(self, path: str, name: str) -> None:
         """Rename a file: that its old name is gone, and that the new one is there, are two things to be synced."""
         self._keep(name)

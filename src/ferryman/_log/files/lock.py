@@ -42,13 +42,13 @@ class CheckpointLock:
         path = directory.root / ".lock"
         try:
             directory.root.mkdir(parents=True, exist_ok=True)
-            fd = _locked(path)
+            fd = lock_file(path)
         except OSError as error:
             raise _unwritable(directory, error) from error
         if fd is None:
             raise CheckpointInUse(
-                f"{directory.uri} is in use by another job ({_holder(path)}). Stop that job first, or give this one a "
-                "checkpoint of its own."
+                f"{directory.uri} is in use by another job ({holder_of(path)}). Stop that job first, or give this one "
+                "a checkpoint of its own."
             )
         try:
             os.ftruncate(fd, 0)
@@ -81,7 +81,7 @@ class CheckpointLock:
         self.release()
 
 
-def _locked(path: Path) -> int | None:
+def lock_file(path: Path) -> int | None:
     """Lock the file that has this name now; None where another has locked it.
 
     What is locked is written to. A link could have any file of the user's written, and so could a second name.
@@ -122,7 +122,8 @@ def _strange(path: Path) -> CorruptCheckpoint:
     )
 
 
-def _holder(path: Path) -> str:
+def holder_of(path: Path) -> str:
+    """Say who holds the lock in a file, as far as that is written there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
