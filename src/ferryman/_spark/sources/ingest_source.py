@@ -52,6 +52,7 @@ class OffsetRange(InputPartition):
 
     begin: int
     end: int
+    log: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +184,8 @@ class IngestStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, rows = int(start["offset"]), int(end["offset"]) - int(start["offset"])
         parts = max(1, min(_MOST_TASKS, rows // _TASK_ROWS))
         bounds = [begin + rows * part // parts for part in range(parts + 1)]
-        return [OffsetRange(first, last) for first, last in pairwise(bounds) if first < last]
+        log = str(end["log"])
+        return [OffsetRange(first, last, log) for first, last in pairwise(bounds) if first < last]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of one task."""
@@ -201,7 +203,7 @@ def _read(options: IngestOptions, part: OffsetRange) -> Iterator[pa.RecordBatch]
     columns = options.of_kind.columns
     waiting: list[pa.RecordBatch] = []
     try:
-        for first, rows in read(Path(options.path), part.begin, part.end):
+        for first, rows in read(Path(options.path), part.begin, part.end, log=part.log):
             offsets = pa.array(range(first, first + rows.num_rows), pa.int64())
             waiting.append(
                 pa.record_batch(
