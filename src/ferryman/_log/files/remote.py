@@ -15,12 +15,13 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from ferryman._log.files.directory import named
+from ferryman._log.files.remote_options import plain_uri
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._os.disk import Data
 
@@ -186,17 +187,7 @@ def _store(uri: str) -> Any:
     """Open an object store at the URI that pyarrow was given."""
     import obstore.store
 
-    parts = urlsplit(uri)
-    options = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    config = {"region": options["region"]} if "region" in options else {}
-    client = {}
-    if parts.scheme == "s3" and parts.username:
-        config |= {"access_key_id": unquote(parts.username), "secret_access_key": unquote(parts.password or "")}
-        parts = parts._replace(netloc=parts.hostname or "")
-    if "endpoint_override" in options:
-        scheme = options.get("scheme", "https")
-        config["endpoint"] = f"{scheme}://{options['endpoint_override']}"
-        client = {"allow_http": scheme == "http"}
-    plain = parts._replace(query="").geturl()
-    arguments: dict[str, Any] = {"config": config, "client_options": client}
+    plain, options = plain_uri(uri)
+    client = {"allow_http": True} if options.pop("allow_http", "") else {}
+    arguments: dict[str, Any] = {"config": options, "client_options": client}
     return obstore.store.from_url(plain, **{name: value for name, value in arguments.items() if value})
