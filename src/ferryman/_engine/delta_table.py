@@ -21,7 +21,7 @@ from ferryman._engine.delta_columns import DataFile, TableShape, check_columns, 
 from ferryman._log.files.directory import Directory
 from ferryman._log.files.remote_options import plain_uri
 from ferryman._log.files.untrusted import first_line
-from ferryman._model.errors import InvalidConfiguration, Superseded
+from ferryman._model.errors import InvalidConfiguration, SinkMissing, Superseded
 
 if TYPE_CHECKING:
     import deltalake
@@ -67,6 +67,9 @@ class DeltaWriter:
         self._place, self._name = place, name
         self._uri, known = plain_uri(place.address)
         self._options = {**known, **options}
+        self._opened: deltalake.DeltaTable | None = None
+        # The newest epoch that the table was seen with.
+        self._seen = 0
 
     def noted(self) -> Noted | None:
         """Tell what the table has of this writer; None if there is no table."""
@@ -162,11 +165,21 @@ class DeltaWriter:
 
     def _table(self) -> deltalake.DeltaTable | None:
         lake = library()
+        if self._opened is not None:
+            try:
+                # Of a table with many files, only what is new is read.
+                self._opened.update_incremental()
+                # One that was deleted has no news either.
+                if self._place.exists(f"_delta_log/{self._opened.version():020d}.json"):
+                    return self._opened
+            except lake.exceptions.DeltaError:
+                pass
+            self._opened = None
         try:
-            table: deltalake.DeltaTable = lake.DeltaTable(self._uri, storage_options=self._options or None)
+            self._opened = lake.DeltaTable(self._uri, storage_options=self._options or None)
         except lake.exceptions.TableNotFoundError:
             return None
-        return table
+        return self._opened
 
     def _noted(self, table: deltalake.DeltaTable) -> Noted:
         return Noted(table.transaction_version(self._name) or 0, table.transaction_version(self._term_of) or 0)
@@ -197,6 +210,13 @@ class DeltaWriter:
         for left in reversed(range(_TRIES)):
             table = self._table()
             noted = self._noted(table) if table is not None else Noted(0, 0)
+            if noted.epoch < self._seen:
+                raise SinkMissing(
+                    f"the Delta table {self._place.uri} has had rows up to epoch {self._seen}, and now has them up to "
+                    f"epoch {noted.epoch}: it was deleted, or another is in its place. Restore it; or write to another "
+                    "table."
+                )
+            self._seen = noted.epoch
             if noted.term > term:
                 raise Superseded(f"run {noted.term} of this job writes to {self._place.uri}, and this is run {term}.")
             if (epoch and noted.epoch >= epoch) or (not epoch and noted.term == term):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -221,6 +222,17 @@ def test_a_checkpoint_that_has_less_than_the_table_is_refused(tmp_path: Path):
         again.begin(SinkStart(epoch=2, term=2))
     with pytest.raises(SinkMissing, match=r"up to epoch 7 of this job, and now has them up to epoch 3"):
         again.begin(SinkStart(epoch=7, term=2, written={**written, "noted": 7}))
+
+
+def test_a_table_that_is_deleted_under_a_job_is_missed_and_not_begun_anew(tmp_path: Path):
+    sink = begun(tmp_path)
+    for epoch in (1, 2):
+        told(sink, epoch)
+    shutil.rmtree(tmp_path / "_delta_log")
+    written = sink.write_table(ROWS, 3)
+    with pytest.raises(SinkMissing, match=r"up to epoch 1, and now has them up to epoch 0|up to epoch 2.*epoch 0"):
+        sink.commit(3, written)
+    assert not (tmp_path / "_delta_log").exists()
 
 
 def test_files_that_are_gone_before_they_are_shown_are_missed(tmp_path: Path):

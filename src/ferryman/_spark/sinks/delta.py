@@ -1,7 +1,7 @@
 """Write to a Delta table, exactly once: the rows of committed epochs, and no others, are in the table.
 
     _delta_log/                             Delta's own log; an epoch's transaction has the epoch and the run's term
-    ferryman/000000042/000000042123-000007-1f0c9a3e/part-....parquet     rows of epoch 42123, written by run 7
+    ferryman/000000042/000000042123-000007-1f0c9a3e/part-....parquet    rows of epoch 42123, written by run 7
     _ferryman/ferryman.json                 which job writes here by this name, and the sink's own identity
 
 Spark's tasks write an epoch's files where they stay. Nobody sees them before the log has them, and the log gets them
@@ -35,6 +35,7 @@ from ferryman._model.errors import (
 )
 from ferryman._model.json_values import Misshapen, mapped, text, whole
 from ferryman._spark.compat.conversion import spark_schema
+from ferryman._spark.sinks.task_files import write_files
 
 if TYPE_CHECKING:
     from ferryman._engine.sink import SinkStart
@@ -145,13 +146,12 @@ class DeltaSink:
         ]
 
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
-        """Have Spark's tasks write the epoch's files; rows that are to be merged come to the driver."""
+        """Have tasks write the epoch's files; rows that are to be merged come to the driver."""
         if self._key:
             return self.write_table(rows.toArrow(), epoch)
         attempt = self._attempt(epoch)
-        writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer.parquet(f"{self._place.spark_uri}/{_below(self._name, attempt)}")
-        return self._written(attempt, columns_for_delta(rows.schema.json()))
+        told = write_files(rows, self._place.address, _below(self._name, attempt))
+        return self._written(attempt, columns_for_delta(rows.schema.json()), told)
 
     def write_table(self, rows: pa.Table, epoch: int) -> dict[str, Any]:
         """Write the rows as one file; of those that are to be merged, the newest of each key."""
@@ -160,9 +160,10 @@ class DeltaSink:
             rows = self._newest(rows)
         if rows.num_rows:
             out = pa.BufferOutputStream()
-            pq.write_table(rows, out)
+            pq.write_table(rows, out, store_schema=False)
             self._place.write(f"{_below(self._name, attempt)}/rows.parquet", out.getvalue())
-        return self._written(attempt, columns_for_delta(spark_schema(rows.schema).json()))
+        told = ["rows.parquet"] if rows.num_rows else []
+        return self._written(attempt, columns_for_delta(spark_schema(rows.schema).json()), told)
 
     def _newest(self, rows: pa.Table) -> pa.Table:
         if unknown := [name for name in self._key if name not in rows.column_names]:
@@ -178,15 +179,15 @@ class DeltaSink:
     def _attempt(self, epoch: int) -> str:
         return f"{epoch:012d}-{self._term:06d}-{uuid.uuid4().hex[:8]}"
 
-    def _written(self, attempt: str, columns: str) -> dict[str, Any]:
-        """Say what an attempt has written, all of which stays from now on; `commit` takes it."""
-        folder = _below(self._name, attempt)
-        files = []
-        for name in self._place.list(folder):
-            if name.endswith(".parquet") and (file := self._file(f"{folder}/{name}")).rows:
-                files.append(file)
-        if not files:
-            self._place.remove(folder)
+    def _written(self, attempt: str, columns: str, told: Sequence[str]) -> dict[str, Any]:
+        """Say what an attempt has written, all of which stays from now on; `commit` takes it.
+
+        Parameters
+        ----------
+        told
+            The files that count: a task that ran twice has written another.
+        """
+        files = [self._file(f"{_below(self._name, attempt)}/{name}") for name in told]
         self._table.check(files, columns, merged=bool(self._key))
         self._place.sync(file.path for file in files)
         return {
