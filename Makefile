@@ -9,7 +9,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
-EXTRAS := dev,docs,sketches,rocksdb,objects,kafka,mqtt,chart,bench
+EXTRAS := dev,docs,sketches,rocksdb,objects,kafka,mqtt,delta,chart,bench
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-rest test-all install lint docs bench lock clean

@@ -6,6 +6,7 @@
 """
 
 from ferryman._spark.sinks.database import database
+from ferryman._spark.sinks.delta import delta
 from ferryman._spark.sinks.kafka import kafka
 from ferryman._spark.sinks.mqtt import mqtt
 from ferryman._spark.sinks.sinks import Sink, SinkStart, console, foreach, memory, none, parquet, read_parquet
@@ -15,6 +16,7 @@ __all__ = [
     "SinkStart",
     "console",
     "database",
+    "delta",
     "foreach",
     "kafka",
     "memory",

@@ -187,6 +187,24 @@ def against(
 
 
 @app.command()
+def objects(
+    rows: Annotated[int, typer.Option(min=1, help="Rows of an epoch.")] = 100,
+    keys: Annotated[int, typer.Option(min=1, help="Keys they spread over.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each place, after one to warm up.")] = 3,
+    epochs: Annotated[int, typer.Option(min=1, help="Measured epochs of a turn.")] = 60,
+    warm: Annotated[int, typer.Option(min=1, help="Epochs dropped at the beginning of a turn.")] = 20,
+    instances: Instances = None,
+    scratch: Scratch = None,
+    json: Json = None,
+) -> None:
+    """Count the requests of an epoch whose checkpoint is in an object store, and measure it beside the local disk."""
+    _run(
+        "objects", json, rows=rows, keys=keys, rounds=rounds, epochs=epochs, warm=warm, instances=instances,
+        scratch=scratch,
+    )  # fmt: skip
+
+
+@app.command()
 def drivers(
     seconds: Annotated[float, typer.Option(min=10, help="How long both drivers are there.")] = 600,
     seed: Annotated[int, typer.Option(help="What the random moments follow from.")] = 1,

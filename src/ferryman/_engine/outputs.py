@@ -162,7 +162,7 @@ def claim(
         if places[sink.label] > 1:
             raise InvalidConfiguration(
                 f"two outputs go to one place ({getattr(sink, 'where', sink.label)}). Give each a directory or a table "
-                "of its own; two that go to one topic a name of their own: sinks.kafka(..., name=...)."
+                "of its own; two that go to one topic, or one Delta table, a name of their own: name=..."
             )
     _refuse_namesakes(sinks, latest)
     check_known(sinks, checkpoint, latest, dropped)

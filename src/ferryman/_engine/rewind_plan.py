@@ -24,7 +24,7 @@ from ferryman._model.spark_log import SparkLog
 
 PARQUET = "parquet:"
 # What they have shown stays, so they refuse a checkpoint that has fewer epochs.
-_REFUSING = ("database:", "kafka:")
+_REFUSING = ("database:", "delta:", "kafka:")
 
 
 @dataclass(frozen=True)

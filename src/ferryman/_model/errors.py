@@ -159,6 +159,10 @@ class SinkAhead(FerrymanError):
     """A sink has rows of epochs that the checkpoint no longer has, and cannot take them back."""
 
 
+class SchemaDrift(FerrymanError):
+    """The rows do not fit the columns of the table that a sink writes to."""
+
+
 class OperatorsChanged(FerrymanError):
     """The operators of the job are not those of its checkpoint."""
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("obstore")
@@ -197,3 +198,23 @@ def test_a_commit_whose_reply_was_lost_is_ones_own(between: tuple[type[Forgetful
     assert log.manifest(1).term == 7
     with pytest.raises(CheckpointInUse):
         log.commit(manifest(1, 8))
+
+
+def test_files_in_a_bucket_are_as_on_a_disk(server: str) -> None:
+    place = RemoteDirectory(uri(server, "as%20on/a%20disk"))
+    assert place.list("offsets") == []
+    with pytest.raises(FileNotFoundError):
+        place.read("offsets/0")
+    place.write("offsets/0", b"0")
+    place.write("offsets/.hidden", b"")
+    place.write("offsets/deeper/1", pa.py_buffer(b"1"))
+    place.write("empty", b"")
+    assert place.list("offsets") == ["0", "deeper"]
+    assert place.list("") == ["empty", "offsets"]
+    assert (place.exists("offsets/0"), place.exists("offsets")) == (True, False)
+    assert (place.read("empty").to_pybytes(), place.read("offsets/deeper/1").to_pybytes()) == (b"", b"1")
+    with place.open("offsets/deeper/1") as file:
+        assert file.read() == b"1", "pyarrow has the same names"
+    assert not place.write_new("offsets/0", b"another")
+    place.delete(["offsets/0", "offsets/none"])
+    assert place.list("offsets") == ["deeper"]

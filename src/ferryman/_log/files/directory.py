@@ -42,6 +42,7 @@ class Directory(Protocol):
 
     uri: str  # for people to read: without secrets
     address: str  # what `directory` opens it by, in another process too
+    remote: bool  # in an object store, or another place that is not mounted on this machine
     spark_uri: str  # the same place as Spark must be told, whatever its default filesystem is
 
     def fences(self) -> bool:
@@ -120,6 +121,8 @@ class LocalDirectory:
     With `fsync`, what a method has written is there after a power cut when it returns: the bytes, the name, and the
     folders above it.
     """
+
+    remote = False
 
     def __init__(self, root: Path, *, fsync: bool = False, disk: Disk | None = None) -> None:
         self.root = root.absolute()

@@ -13,14 +13,15 @@ import errno
 import importlib.util
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from ferryman._log.files.directory import named
+from ferryman._log.files.remote_options import plain_uri
 from ferryman._model.errors import InvalidConfiguration
 from ferryman._os.disk import Data
 
@@ -30,6 +31,8 @@ _CONDITIONAL = ("s3", "gs", "abfs", "abfss")
 
 class RemoteDirectory:
     """A directory on any filesystem that pyarrow.fs reaches: S3, GCS, Azure, HDFS."""
+
+    remote = True
 
     def __init__(self, uri: str) -> None:
         self.address = uri.rstrip("/")
@@ -49,6 +52,7 @@ class RemoteDirectory:
             ) from None
         self._root = root.rstrip("/")
         self._conditional: Any = None
+        self._known: bool | None = None
 
     def fences(self) -> bool:
         """Try whether the store creates a file only where there is none; some take the condition and ignore it."""
@@ -62,13 +66,26 @@ class RemoteDirectory:
             self.delete([probe])
 
     def _conditionally(self) -> bool:
-        return urlsplit(self.address).scheme in _CONDITIONAL and importlib.util.find_spec("obstore") is not None
+        if self._known is None:
+            here = importlib.util.find_spec("obstore") is not None
+            self._known = here and urlsplit(self.address).scheme in _CONDITIONAL
+        return self._known
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
+    @property
+    def _objects(self) -> Any:
+        """Give the store as obstore has it, which does with one request what takes pyarrow several."""
+        if self._conditional is None:
+            self._conditional = _store(self.address)
+        return self._conditional
+
     def read(self, name: str) -> pa.Buffer:
         """Read a whole file."""
+        if self._conditionally():
+            with _as_os_errors():
+                return pa.py_buffer(obstore().get(self._objects, name).bytes())
         with self.open(name) as file:
             return file.read_buffer()
 
@@ -77,8 +94,12 @@ class RemoteDirectory:
         return self._fs.open_input_file(self._path(name))
 
     def write(self, name: str, data: Data) -> None:
-        """Write a file aside and move it, which also object stores have, as a copy of their own."""
+        """Put a file: nobody sees a part of it. Elsewhere than in an object store, write it aside and move it."""
         with named(self.uri):
+            if self._conditionally():
+                with _as_os_errors():
+                    obstore().put(self._objects, name, bytes(data))
+                return
             path = self._path(name)
             folder, _, base = path.rpartition("/")
             self._fs.create_dir(folder, recursive=True)
@@ -98,23 +119,25 @@ class RemoteDirectory:
 
     def _create(self, name: str, data: bytes) -> bool:
         """Put a file on the condition that there is none; tell whether it is ours."""
-        import obstore
-        from obstore.exceptions import AlreadyExistsError, BaseError
+        from obstore.exceptions import AlreadyExistsError
 
-        if self._conditional is None:
-            self._conditional = _store(self.address)
-        with named(self.uri):
+        with named(self.uri), _as_os_errors():
             try:
-                obstore.put(self._conditional, name, data, mode="create", use_multipart=False)
+                obstore().put(self._objects, name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 # A put whose reply was lost is sent again, and then meets itself.
                 return bool(self.read(name).to_pybytes() == data)
-            except BaseError as error:
-                raise OSError(errno.EIO, str(error).splitlines()[0]) from error
         return True
 
     def exists(self, name: str) -> bool:
         """Tell whether a file is there."""
+        if self._conditionally():
+            try:
+                with _as_os_errors():
+                    obstore().head(self._objects, name)
+            except FileNotFoundError:
+                return False
+            return True
         return bool(self._fs.get_file_info(self._path(name)).type == pafs.FileType.File)
 
     def strange(self, folders: Iterable[str]) -> builtins.list[str]:
@@ -123,12 +146,24 @@ class RemoteDirectory:
 
     def list(self, folder: str) -> builtins.list[str]:
         """List a folder, leaving out temporary files."""
+        if self._conditionally():
+            with _as_os_errors():
+                found = obstore().list_with_delimiter(self._objects, prefix=folder or None)
+            paths = [*(str(entry["path"]) for entry in found["objects"]), *map(str, found["common_prefixes"])]
+            below = (path.rstrip("/").rpartition("/")[2] for path in paths)
+            return sorted(name for name in below if name and not name.startswith("."))
         selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
         names = (info.base_name for info in self._fs.get_file_info(selector))
         return sorted(name for name in names if not name.startswith("."))
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files."""
+        if self._conditionally():
+            # pyarrow would put a mark where it has deleted the last file of a folder.
+            if listed := builtins.list(names):
+                with _as_os_errors(), contextlib.suppress(FileNotFoundError):
+                    obstore().delete(self._objects, listed)
+            return
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 self._fs.delete_file(self._path(name))
@@ -182,21 +217,31 @@ def masked(text: str) -> str:
     return _SECRET.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
 
 
+def obstore() -> Any:
+    """Give the library that reaches object stores; only who needs it loads it."""
+    import obstore
+
+    return obstore
+
+
+@contextlib.contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Have what an object store answers be an error as a disk has it."""
+    from obstore.exceptions import AlreadyExistsError, BaseError
+
+    try:
+        yield
+    except AlreadyExistsError:
+        raise
+    except BaseError as error:
+        raise OSError(errno.EIO, masked(str(error).splitlines()[0])) from error
+
+
 def _store(uri: str) -> Any:
     """Open an object store at the URI that pyarrow was given."""
-    import obstore.store
+    from obstore.store import from_url
 
-    parts = urlsplit(uri)
-    options = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    config = {"region": options["region"]} if "region" in options else {}
-    client = {}
-    if parts.scheme == "s3" and parts.username:
-        config |= {"access_key_id": unquote(parts.username), "secret_access_key": unquote(parts.password or "")}
-        parts = parts._replace(netloc=parts.hostname or "")
-    if "endpoint_override" in options:
-        scheme = options.get("scheme", "https")
-        config["endpoint"] = f"{scheme}://{options['endpoint_override']}"
-        client = {"allow_http": scheme == "http"}
-    plain = parts._replace(query="").geturl()
-    arguments: dict[str, Any] = {"config": config, "client_options": client}
-    return obstore.store.from_url(plain, **{name: value for name, value in arguments.items() if value})
+    plain, options = plain_uri(uri)
+    client = {"allow_http": True} if options.pop("allow_http", "") else {}
+    arguments: dict[str, Any] = {"config": options, "client_options": client}
+    return from_url(plain, **{name: value for name, value in arguments.items() if value})

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ferryman._engine.epoch import EpochRunner
 from ferryman._engine.failures import as_ferryman, as_spark
-from ferryman._engine.home import home
+from ferryman._engine.home import home, move_out, settle
 from ferryman._engine.job_endpoint import JobEndpoint
 from ferryman._engine.job_options import JobOptions
 from ferryman._engine.job_shown import Watched
@@ -30,6 +30,7 @@ from ferryman._engine.silent_epochs import LOOK_S, SHORTEST_S, wait_s
 from ferryman._engine.starting import Started, Starting
 from ferryman._log.check.way_back import with_way_back
 from ferryman._log.files.lock import CheckpointLock
+from ferryman._log.spark_log.spark_log_copy import SparkLogCopy
 from ferryman._migrate.coordinator import Coordinator
 from ferryman._model.errors import CheckpointUnwritable, FerrymanError, InvalidConfiguration
 from ferryman._model.receipt import Receipt, decode
@@ -84,6 +85,7 @@ class Job(Changing, KafkaTold, Autoscaled, Pooled, Watched, QueryNames):
         self._starting = starting
         self._starting.count = self._restored
         self._home = home(runner.checkpoint.directory.address, runner.run_id, options.home)
+        self._log_copy = self._copied_log()
         self._once = bool(trigger.get("availableNow") or trigger.get("once"))
         self._idle_s = options.idle_s
         self._progress: deque[EpochProgress] = deque(maxlen=10_000)
@@ -117,6 +119,13 @@ class Job(Changing, KafkaTold, Autoscaled, Pooled, Watched, QueryNames):
         self._watch = threading.Thread(target=self._close_at_end, name="ferryman-watch", daemon=True)
         self._watch.start()
 
+    def _copied_log(self) -> SparkLogCopy | None:
+        """Have Spark's log here, where the checkpoint is not on a disk."""
+        runner = self._runner
+        if not runner.checkpoint.directory.remote:
+            return None
+        return SparkLogCopy(runner.checkpoint, self._home / "spark-log", lambda: runner.fenced.look("offsets"))
+
     # -- starting --------------------------------------------------------------------------------
 
     def _begin(self, trigger: dict[str, Any]) -> StreamingQuery:
@@ -127,6 +136,11 @@ class Job(Changing, KafkaTold, Autoscaled, Pooled, Watched, QueryNames):
             self._silent_epoch(takeover.silent_first.time_ms)
             self._reading.end()
         spark_side = f"{self._runner.checkpoint.directory.spark_uri}/spark"
+        if self._log_copy is not None:
+            # So that nobody takes it for left behind.
+            settle(self._home)
+            self._log_copy.fetch()
+            spark_side = self._log_copy.uri
         self._pending = takeover.pending
         rows = self._sources.frame(self._spark)
         writer = foreach_batch(rows.writeStream, self._spark, self._batch).queryName(self.name)
@@ -149,6 +163,9 @@ class Job(Changing, KafkaTold, Autoscaled, Pooled, Watched, QueryNames):
             self._pending = False
             try:
                 if batch > self._runner.newest.batch:
+                    if self._log_copy is not None:
+                        # Before anything of the batch is done.
+                        self._log_copy.keep()
                     clock, log = self._runner.clock, self._runner.checkpoint
                     self._epoch(
                         lambda: self._runner.run(frame, batch, silent=False, time_ms=clock.of_batch(log, batch))
@@ -379,6 +396,9 @@ class Job(Changing, KafkaTold, Autoscaled, Pooled, Watched, QueryNames):
             # What is last here comes first; and whatever fails, the rest is given back all the same.
             # The home of a run is of no use to the next one.
             rest.callback(shutil.rmtree, self._home, ignore_errors=True)
+            if self._log_copy is not None:
+                rest.callback(move_out, self._home)
+                rest.callback(self._log_copy.keep_commits)
             rest.callback(self._runner.close)
             rest.callback(self._background.close)
             rest.callback(self._endpoint.close)

@@ -28,6 +28,7 @@ from ferryman._log.files.directory import Directory, NotPlain, directory
 from ferryman._log.files.untrusted import first_line
 from ferryman._model.errors import CorruptCheckpoint, ForeignCheckpoint, SinkMissing, Superseded
 from ferryman._model.json_values import text
+from ferryman._spark.sinks.task_files import read_files, write_files
 
 if TYPE_CHECKING:
     from ferryman._engine.sink import SinkStart
@@ -167,6 +168,9 @@ class ParquetSink:
     def write(self, rows: DataFrame, epoch: int) -> dict[str, Any]:
         """Write the epoch's files into a folder of this attempt's own."""
         attempt = self.attempt(epoch)
+        if self._directory.remote:
+            told = write_files(rows, self._directory.address, f"{ATTEMPTS}/{attempt}")
+            return self.written(attempt, rows.schema.json(), told)
         rows.write.parquet(f"{self._directory.spark_uri}/{ATTEMPTS}/{attempt}")
         return self.written(attempt, rows.schema.json())
 
@@ -174,10 +178,18 @@ class ParquetSink:
         """Name a new attempt at an epoch; its files go into the folder of that name."""
         return f"{epoch:012d}-{self._term:06d}-{uuid.uuid4().hex[:8]}"
 
-    def written(self, attempt: str, schema: str) -> dict[str, Any]:
-        """Say what an attempt has written, all of which stays from now on; `commit` takes it."""
+    def written(self, attempt: str, schema: str, told: list[str] | None = None) -> dict[str, Any]:
+        """Say what an attempt has written, all of which stays from now on; `commit` takes it.
+
+        Parameters
+        ----------
+        told
+            The files of those tasks that count; None where nothing else can be in the folder.
+        """
         folder = f"{ATTEMPTS}/{attempt}"
-        files = [name for name in self._directory.list(folder) if name.endswith(".parquet")]
+        files = told
+        if files is None:
+            files = [name for name in self._directory.list(folder) if name.endswith(".parquet")]
         if len(files) == 1 and self._listed and not self._rows(f"{folder}/{files[0]}"):
             # Spark writes a file of no rows for their columns, which others have told before.
             files = []
@@ -287,7 +299,10 @@ def read_parquet(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame
             f"{place.uri} holds no committed epoch of a Ferryman Parquet sink. Check the path, or wait for the first "
             "epoch."
         )
-    schema, files = _columns(place, raw), [f"{place.spark_uri}/{name}" for name in names]
+    schema = _columns(place, raw)
+    if place.remote and names:
+        return read_files(spark, place.address, names, schema)
+    files = [f"{place.spark_uri}/{name}" for name in names]
     return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
 
