@@ -2,6 +2,8 @@
 
 ferryman    `aggregate(n=count(), sent=max("sent"))` and `sinks.kafka`: exactly once for who reads what is committed
 spark       `groupBy().agg()` inside the JVM and Spark's own Kafka sink: at least once
+
+The other part, `ingest`, is in a file of its own.
 """
 
 from __future__ import annotations
@@ -11,18 +13,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from bench import connectors_kills
+from bench import connectors_kills, ingest
 from bench.connectors_kafka import broker_module, committed, ferryman, fill, make, rows_of, spark_own
 from bench.report import Progress, Result, environment, percentile, result_of, show, spread
 from bench.sessions import ROCKSDB, Stopwatch, bench_session
 
 ENGINES = ("ferryman", "spark")
+PARTS = ("kafka", "ingest")
 KEYS = 10_000
 ONCE = {"availableNow": True}
 
@@ -41,11 +44,14 @@ def run(
     warm: float = 10.0,
     kills: int = 50,
     seed: int = 1,
+    parts: Sequence[str] = PARTS,
+    ingest_rows: int = 50_000,
+    ingest_kills: int = 20,
     instances: int | None = None,
     scratch: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Measure both engines, and kill Ferryman's driver.
+    """Measure both engines on Kafka and kill Ferryman's driver; measure the ingest log.
 
     Parameters
     ----------
@@ -57,6 +63,10 @@ def run(
         For the latency: rows per second, how long to measure, and how long to run before.
     kills, seed
         How often a driver is killed, and what the steps follow from.
+    parts
+        Which of both to do.
+    ingest_rows, ingest_kills
+        For the ingest log: messages in a round, and how often its driver is killed.
     instances
         Parallel instances, and Spark's shuffle partitions; the number of cores by default.
     scratch
@@ -67,9 +77,31 @@ def run(
     instances = instances or facts["cores"]
     parameters = {
         "rows": rows, "per_epoch": per_epoch, "rounds": rounds, "rate": rate, "seconds": seconds, "warm": warm,
-        "kills": kills, "seed": seed, "instances": instances,
+        "kills": kills, "seed": seed, "parts": ",".join(parts), "ingest_rows": ingest_rows,
+        "ingest_kills": ingest_kills, "instances": instances,
     }  # fmt: skip
     result = result_of("connectors", parameters, facts)
+    if "kafka" in parts:
+        result |= _kafka(progress, rows, per_epoch, rounds, rate, seconds, warm, kills, seed, instances, scratch)
+    if "ingest" in parts:
+        with progress.step("ingest"):
+            result |= ingest.run(rows=ingest_rows, rounds=rounds, kills=ingest_kills)
+    return result
+
+
+def _kafka(
+    progress: Progress,
+    rows: int,
+    per_epoch: int,
+    rounds: int,
+    rate: float,
+    seconds: float,
+    warm: float,
+    kills: int,
+    seed: int,
+    instances: int,
+    scratch: Path | None,
+) -> Result:
     work = Path(tempfile.mkdtemp(prefix="ferryman-bench-", dir=scratch))
     brokers = broker_module()
     jars = {"spark.jars": ",".join(map(str, brokers.connector()))}
@@ -89,7 +121,6 @@ def run(
         shutil.rmtree(work, ignore_errors=True)
     rates = {engine: _rate(turns[engine]) for engine in ENGINES}
     return {
-        **result,
         "kafka_rows_per_s": rates["ferryman"],
         "spark_rows_per_s": rates["spark"],
         "ratio_vs_spark": round(rates["ferryman"] / rates["spark"], 2),
@@ -209,7 +240,15 @@ def _latency(
 
 
 def show_result(result: Result) -> None:
-    """Print a result as a table."""
+    """Print a result as a table for each part."""
+    if "kafka_rows_per_s" in result:
+        _show_kafka(result)
+    if "ingest_rows_per_s" in result:
+        figures = ("ingest_rows_per_s", "broker_rows_per_s", "ingest_kills", "ingest_lost", "ingest_doubled")
+        show("the ingest log", [{name: result.get(name) for name in figures}])
+
+
+def _show_kafka(result: Result) -> None:
     show(
         "from Kafka to Kafka",
         [

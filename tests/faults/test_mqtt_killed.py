@@ -14,7 +14,8 @@ from mqtt_broker import broker
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 2])
 def test_no_message_that_was_acknowledged_is_lost_and_no_row_comes_twice(tmp_path: Path, kills: int) -> None:
     with broker(start=False):
         counted = ingest.killed(tmp_path, kills=kills)

@@ -88,6 +88,7 @@ def command(*arguments: str) -> str:
     return done.output
 
 
+@pytest.mark.slow
 def test_a_job_killed_in_an_epoch_goes_on_from_the_bucket_on_another_machine(spark, store, tmp_path):
     place = Place(store, tmp_path, "killed")
     process = place.drive(FERRYMAN_FAULT="after-sink:3")

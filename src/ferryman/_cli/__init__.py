@@ -12,7 +12,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ferryman._cli import autoscale, bench, chaos, cluster, demo, jobs, prepare, rewind, run, state, verify
+from ferryman._cli import (
+    autoscale,
+    bench,
+    bench_campaigns,
+    chaos,
+    cluster,
+    demo,
+    jobs,
+    prepare,
+    rewind,
+    run,
+    state,
+    verify,
+)
 from ferryman._model.errors import FerrymanError
 
 
@@ -50,6 +63,8 @@ def ferryman(
     """State for PySpark streams: exactly-once epochs, and state that anyone can read."""
 
 
+for campaign in bench_campaigns.COMMANDS:
+    bench.app.command()(campaign)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
 app.command()(chaos.chaos)

@@ -122,14 +122,18 @@ def connectors(
     warm: Annotated[float, typer.Option(min=1, help="Seconds to run before.")] = 10.0,
     kills: Annotated[int, typer.Option(min=0, help="How often a driver is killed.")] = 50,
     seed: Annotated[int, typer.Option(help="What the steps follow from at which it is.")] = 1,
+    parts: Annotated[str | None, typer.Option(help="kafka, ingest, or both, comma-separated.")] = None,
+    ingest_rows: Annotated[int, typer.Option(min=1, help="Messages that wait at an MQTT broker.")] = 50_000,
+    ingest_kills: Annotated[int, typer.Option(min=0, help="How often driver, or driver and broker, are killed.")] = 20,
     instances: Instances = None,
     scratch: Scratch = None,
     json: Json = None,
 ) -> None:
-    """Rows per second and latency from Kafka to Kafka, exactly once and with kills, beside Spark's own pipeline."""
+    """From Kafka to Kafka, exactly once, beside Spark's own; and the ingest log beside an MQTT broker; with kills."""
     _run(
         "connectors", json, rows=rows, per_epoch=per_epoch, rounds=rounds, rate=rate, seconds=seconds, warm=warm,
-        kills=kills, seed=seed, instances=instances, scratch=scratch,
+        kills=kills, seed=seed, parts=_names(parts, _load("connectors").PARTS, "--parts"), ingest_rows=ingest_rows,
+        ingest_kills=ingest_kills, instances=instances, scratch=scratch,
     )  # fmt: skip
 
 
@@ -202,17 +206,6 @@ def objects(
         "objects", json, rows=rows, keys=keys, rounds=rounds, epochs=epochs, warm=warm, instances=instances,
         scratch=scratch,
     )  # fmt: skip
-
-
-@app.command()
-def drivers(
-    seconds: Annotated[float, typer.Option(min=10, help="How long both drivers are there.")] = 600,
-    seed: Annotated[int, typer.Option(help="What the random moments follow from.")] = 1,
-    scratch: Scratch = None,
-    json: Json = None,
-) -> None:
-    """Two live drivers on one checkpoint, put to sleep and woken at random: one history, every row once."""
-    _run("drivers", json, seconds=seconds, seed=seed, scratch=scratch)
 
 
 @app.command()
@@ -366,46 +359,6 @@ def reconfigure(
         sweeps=_sweeps(sweep or [], bench.SWEEPS), rounds=rounds, still=still, idle=idle, chart=chart,
         scratch=scratch,
     )  # fmt: skip
-
-
-@app.command()
-def faults(
-    strategies: Annotated[str | None, typer.Option(help="Strategies to run, comma-separated.")] = None,
-    phases: Annotated[str | None, typer.Option(help="Phases of a plan to strike in, comma-separated.")] = None,
-    victims: Annotated[str | None, typer.Option(help="Who is struck, comma-separated.")] = None,
-    how: Annotated[str | None, typer.Option(help="killed, stalls, or both, comma-separated.")] = None,
-    pairs: Annotated[
-        bool, typer.Option(help="Every pair of strategy, phase and victim: a fifth of the cases.")
-    ] = False,
-    minutes: Annotated[float, typer.Option(min=1, help="Begin no case after so long.")] = 600,
-    scratch: Scratch = None,
-    json: Json = None,
-) -> None:
-    """Kill and stall hosts and the driver in every phase of a change, by every strategy; takes more than an hour."""
-    known = _load("faults")
-    _run(
-        "faults", json, strategies=_names(strategies, known.STRATEGIES, "--strategies"),
-        phases=_names(phases, known.PHASES, "--phases"), victims=_names(victims, known.VICTIMS, "--victims"),
-        how=_names(how, known.HOW, "--how"), pairs=pairs, minutes=minutes, scratch=scratch,
-    )  # fmt: skip
-
-
-@app.command()
-def histories(
-    count: Annotated[int, typer.Option(min=0, help="Histories to run.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The first one; each has a seed of its own.")] = 1,
-    mutants: Annotated[
-        str | None, typer.Option(help="Syncs and fences to leave out, comma-separated, or all; by default none.")
-    ] = None,
-    most: Annotated[int, typer.Option(min=1, help="After how many histories a mutant counts as not caught.")] = 1000,
-    scratch: Scratch = None,
-    json: Json = None,
-) -> None:
-    """Random deaths, power cuts, full disks and lost replies: nothing promised is lost, nothing counts twice."""
-    known = _load("histories")
-    chosen = [] if mutants is None else _names(None if mutants == "all" else mutants, tuple(known.MUTANTS), "--mutants")
-    if known.wrong(_run("histories", json, count=count, seed=seed, mutants=chosen, most=most, scratch=scratch)):
-        raise typer.Exit(1)
 
 
 @app.command()

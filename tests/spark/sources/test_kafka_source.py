@@ -120,6 +120,7 @@ def check_written(topics: Topics, target: str, rows: list[dict]) -> None:
         assert counts == list(range(1, len(counts) + 1))
 
 
+@pytest.mark.slow
 def test_an_epoch_whose_driver_was_killed_has_the_same_rows_again_and_they_are_in_kafka_once(topics, topic, tmp_path):
     checkpoint, target = tmp_path / "checkpoint", f"{topic}-out"
     topics.make(target, 2)
