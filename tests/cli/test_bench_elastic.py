@@ -32,6 +32,7 @@ def trace_of(load: ModuleType, **other: float):
     return load.Trace(**{**values, "row_s": 0.002, **other})
 
 
+@pytest.mark.slow
 def test_the_rows_that_come_are_those_that_are_counted_on(load: ModuleType, spark: SparkSession) -> None:
     trace = trace_of(load)
     rows = sources.generated(spark, rows=int(trace.seconds * trace.high), keys=100, rate=trace.high, start=BEGAN)

@@ -32,6 +32,7 @@ def measured(bench: ModuleType, place: Path, kind: str, backend: str) -> dict[st
     return result
 
 
+@pytest.mark.slow
 def test_the_command_measures_types_and_state_larger_than_memory(tmp_path: Path) -> None:
     written = tmp_path / "state.json"
     done = CliRunner().invoke(

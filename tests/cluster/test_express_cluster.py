@@ -34,6 +34,7 @@ def manifests(run):
         yield manifest.operators, manifest.tables, manifest.watermarks, manifest.held, manifest.routing
 
 
+@pytest.mark.slow
 def test_small_epochs_go_by_express_and_nobody_can_tell_from_the_files(spark, tmp_path, cluster, monkeypatch):
     monkeypatch.setenv("FLEET_SOURCE", str(tmp_path / "source"))
     found = {}

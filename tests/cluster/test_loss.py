@@ -28,6 +28,7 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
+@pytest.mark.slow
 def test_what_was_lost_between_two_epochs_is_restored_by_all_others_while_only_its_rows_wait(spark, tmp_path, cluster):
     run = Run(tmp_path, cluster.url, 3, 4000, PER_EPOCH, 3)
     (tmp_path / "options.json").write_text(json.dumps({"groups": 12, "retain": 100}))

@@ -285,5 +285,5 @@ def test_two_outputs_to_one_topic_need_names_as_the_note_of_one_would_be_taken_f
     one, two, other = (Noted(whole=True, label=f"kafka:{name}") for name in ("out", "out", "other"))
 
     assert claim([one, other], checkpoint, "job", None, ()) == 0
-    with pytest.raises(InvalidConfiguration, match=r"one place \(kafka:out\)\..* sinks.kafka\(\.\.\., name="):
+    with pytest.raises(InvalidConfiguration, match=r"one place \(kafka:out\)\..* to one topic.* name=\.\.\."):
         claim([one, two], checkpoint, "job", None, ())

@@ -32,6 +32,7 @@ def run(checkpoint: Path, out: Path, rows: int, **environment: str) -> subproces
     )
 
 
+@pytest.mark.slow
 def test_a_job_whose_drivers_are_all_killed_goes_on_to_exact_results(spark, tmp_path):
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     # Every driver dies in its third epoch, when its sinks have written.

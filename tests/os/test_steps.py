@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import ferryman
-from ferryman._os.faults import PLAN_STEPS, STEPS, WAIT_STEP
+from ferryman._os.faults import INGEST_STEPS, PLAN_STEPS, STEPS, WAIT_STEP
 
 
 def test_every_step_that_is_reached_is_listed_and_none_else() -> None:
@@ -14,4 +14,4 @@ def test_every_step_that_is_reached_is_listed_and_none_else() -> None:
     calls = [call for source in sources for call in re.findall(r"\breach\((.*)\)", source.read_text(encoding="utf-8"))]
     reached = {step for call in calls for step in re.findall(r'"([a-z-]+)"', call)}
 
-    assert reached == {*STEPS, *PLAN_STEPS, WAIT_STEP}
+    assert reached == {*STEPS, *PLAN_STEPS, *INGEST_STEPS, WAIT_STEP}

@@ -87,6 +87,7 @@ def test_a_job_whose_load_steps_up_is_scaled_out_by_itself_and_counts_right(spar
     assert counted == dict(Counter(row["key"] for row in job.shown.rows()))
 
 
+@pytest.mark.slow
 def test_a_running_job_is_told_to_scale_and_not_to_from_the_shell(spark, place) -> None:
     (place / "slow").touch()
     job = started(spark, place, None)

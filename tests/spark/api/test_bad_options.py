@@ -6,7 +6,7 @@ import pytest
 from readings import NAME, ONCE, Readings, Trail, check_message
 
 from ferryman import Ferry, aggregates, sinks
-from ferryman.errors import InvalidConfiguration, JobFailed, UnfencedStorage, UnknownOption
+from ferryman.errors import InvalidConfiguration, MissingDelta, UnfencedStorage, UnknownOption
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_storage_that_cannot_keep_two_drivers_apart_is_refused(spark, tmp_path):
 
     def start(**options):
         ferry = Ferry(spark, "mock:///checkpoint", **options)
-        ferry.stream(stream).key_by("key").process(Trail).write(sinks.none()).start(NAME, trigger=ONCE)
+        return ferry.stream(stream).key_by("key").process(Trail).write(sinks.none()).start(NAME, trigger=ONCE)
 
     with pytest.raises(UnfencedStorage) as caught:
         start()
@@ -198,6 +198,6 @@ def test_storage_that_cannot_keep_two_drivers_apart_is_refused(spark, tmp_path):
         r"\[objects\]",
     ]
     check_message(caught.value, UnfencedStorage, says)
-    # With one's word it goes on, to where Spark does not know this storage.
-    with pytest.raises(JobFailed, match="UnsupportedFileSystem"):
-        start(single_driver=True)
+    # With one's word it goes on, to where this storage shows: it is another one in each process.
+    with pytest.raises(MissingDelta):
+        start(single_driver=True).wait()

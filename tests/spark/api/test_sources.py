@@ -55,6 +55,7 @@ class Run:
         return found
 
 
+@pytest.mark.slow
 def test_sources_come_and_go_and_the_others_lose_nothing(spark: Any, tmp_path: Path) -> None:
     run = Run(spark, tmp_path / "checkpoint")
     assert run(a=40, b=30) == run.wanted(a=40, b=30)

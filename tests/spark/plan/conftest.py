@@ -18,7 +18,7 @@ def tied(monkeypatch):
     monkeypatch.setattr(express_or_shuffle, "MOST_READING_MS", math.inf)
 
 
-@pytest.fixture(params=["one host", "several hosts"])
+@pytest.fixture(params=["one host", pytest.param("several hosts", marks=pytest.mark.slow)])
 def hosts(request):
     """Run a test as on one host, and as on several."""
     if request.param == "several hosts":

@@ -1,4 +1,4 @@
-"""`spark.read.format("ferryman")`, which no line registers."""
+"""`spark.read.format("ferryman")`, which no line of these tests registers."""
 
 from __future__ import annotations
 

@@ -113,6 +113,7 @@ def test_another_java_or_another_spark_has_another_archive(cache, monkeypatch):
     assert find() is None
 
 
+@pytest.mark.slow
 def test_a_session_starts_without_an_archive_that_java_does_not_like(cache):
     path = archive(cache, b"not what Java has written")
     script = (

@@ -36,6 +36,7 @@ from ferryman._spark.session import class_archive, jvm_stderr
 from ferryman._spark.session.advice import Advice, advise, check
 from ferryman._spark.session.session_settings import defaults
 from ferryman._state import kernels
+from pyspark_ferryman import DefaultSource
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -118,6 +119,9 @@ def _of(gateway: JavaGateway, chosen: Mapping[str, str]) -> SparkSession:
     if not settings.contains(_SHUFFLE) and is_local(context.master or ""):
         # Only the running session knows how many cores `local[*]` is.
         spark.conf.set(_SHUFFLE, str(context.defaultParallelism))
+    if any(letter.isspace() for letter in os.environ.get("PYSPARK_DRIVER_PYTHON", "")):
+        # Spark finds sources by itself only where it finds Python, which it does not behind an unquoted space.
+        spark.dataSource.register(DefaultSource)
     return spark
 
 
