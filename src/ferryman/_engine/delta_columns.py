@@ -85,17 +85,23 @@ def check_columns(table: TableShape, columns: str) -> None:
             )
 
 
-def check_files(table: TableShape, files: Sequence[DataFile], columns: str) -> None:
+def check_files(table: TableShape) -> None:
     """Refuse files that cannot be added to the table as they are."""
     if (asks := _asks(table)) is not None:
         raise InvalidConfiguration(
             f"the Delta table {table.where} {asks}, and sinks.delta adds files that Spark has written without regard "
             "to that. Write to a table without it; or give key=, and Delta itself merges the rows."
         )
+
+
+def check_nulls(table: TableShape, files: Sequence[DataFile], columns: str, *, merged: bool) -> None:
+    """Refuse nulls where the table takes none. What merged rows lack, the rows that they change have."""
     here = {field["name"] for field in json.loads(columns)["fields"]}
     for field in table.columns:
         name = field["name"]
-        if not field["nullable"] and (name not in here or any(file.nulls.get(name, 1) for file in files)):
+        # Of a nested column nobody has counted them: files are not added without that, and Delta looks when it merges.
+        nulls = any(file.nulls.get(name, 0 if merged else 1) for file in files)
+        if not field["nullable"] and (nulls or (name not in here and not merged)):
             raise SchemaDrift(
                 f"the column {name!r} of the Delta table {table.where} takes no nulls, and the rows have some. Nothing "
                 "of the epoch is in the table. Leave these rows out, or have the table take nulls "

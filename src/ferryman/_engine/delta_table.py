@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +18,17 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from ferryman._engine.delta_columns import DataFile, TableShape, check_columns, check_files, check_types
+from ferryman._engine.delta_columns import DataFile, TableShape, check_columns, check_files, check_nulls, check_types
 from ferryman._log.files.directory import Directory
 from ferryman._log.files.remote_options import plain_uri
 from ferryman._log.files.untrusted import first_line
-from ferryman._model.errors import InvalidConfiguration, SinkMissing, Superseded
+from ferryman._model.errors import InvalidConfiguration, SchemaDrift, SinkMissing, Superseded
 
 if TYPE_CHECKING:
     import deltalake
 
+# How Delta says that rows break a constraint, or are null where they must not be.
+_BROKEN = re.compile("validation check|[Ii]nvariant|[Cc]onstraint")
 # How often a transaction is tried, as others may write to the table too.
 _TRIES = 20
 
@@ -40,6 +43,15 @@ def library() -> Any:
             "sinks.delta needs deltalake, which is not installed: pip install 'ferryman[delta]'."
         ) from error
     return deltalake
+
+
+def check_shape(columns: str) -> None:
+    """Raise a ValueError where some JSON is not the columns of a table."""
+    from deltalake import Schema
+
+    # What is nested too deep for `json` is so for others.
+    json.loads(columns)
+    Schema.from_json(columns)
 
 
 @dataclass(frozen=True)
@@ -120,8 +132,8 @@ class DeltaWriter:
 
         # Where no key is null, plain equality lets Delta join by hash.
         equal = {key: "IS NOT DISTINCT FROM" if rows.column(key).null_count else "=" for key in keys}
-        same = " AND ".join(f"(new.`{key}` {sign} old.`{key}`)" for key, sign in equal.items())
-        values = {f"`{name}`": f"new.`{name}`" for name in rows.column_names}
+        same = " AND ".join(f"(new.{_quoted(key)} {sign} old.{_quoted(key)})" for key, sign in equal.items())
+        values = {_quoted(name): f"new.{_quoted(name)}" for name in rows.column_names}
 
         def change(table: deltalake.DeltaTable | None, properties: Any) -> None:
             if table is None:
@@ -150,8 +162,9 @@ class DeltaWriter:
             features=table.protocol().writer_features or [],
         )
         check_columns(shape, columns)
+        check_nulls(shape, files, columns, merged=merged)
         if not merged:
-            check_files(shape, files, columns)
+            check_files(shape)
 
     def version_at(self, epoch: int) -> int | None:
         """Give the version of the table that has the rows of an epoch, and of none after it."""
@@ -227,6 +240,12 @@ class DeltaWriter:
             except CommitFailedError as error:
                 failed: Exception = error
             except DeltaError as error:
+                if epoch and _BROKEN.search(str(error)):
+                    raise SchemaDrift(
+                        f"{self._failed(what, error)}. Rows of epoch {epoch}, which is committed, break a rule of the "
+                        "table, which takes none of them. Take the rule away (DeltaTable(path).alter.drop_constraint, "
+                        "drop_column_not_null), start the job again, and the epoch comes; then leave such rows out."
+                    ) from error
                 # Another has made the table meanwhile.
                 if table is not None:
                     raise ConnectionError(self._failed(what, error)) from error
@@ -236,3 +255,8 @@ class DeltaWriter:
 
     def _failed(self, what: str, error: Exception) -> str:
         return f"the Delta table {self._place.uri} could not {what}: {first_line(error)}"
+
+
+def _quoted(name: str) -> str:
+    """Write the name of a column as Delta's expressions have it."""
+    return f"`{name.replace('`', '``')}`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,12 @@ def test_files_that_sparks_tasks_have_written_pass(check: str, spark, tmp_path: 
     check_sink(check, lambda: sinks.delta(tmp_path), lambda: shown(tmp_path), spark=spark, kills=12)
 
 
-def begun(place: Path, *, term: int = 1, epoch: int = 0, **options: Any) -> sinks.Sink:
+def begun(
+    place: Path, *, term: int = 1, epoch: int = 0, written: Mapping[str, Any] | None = None, **options: Any
+) -> sinks.Sink:
     sink = sinks.delta(place, **options)
     sink.claim("job")
-    sink.begin(SinkStart(epoch=epoch, term=term))
+    sink.begin(SinkStart(epoch=epoch, term=term, written=written or {}))
     return sink
 
 
@@ -117,13 +119,47 @@ def test_the_version_of_an_epoch_is_found_also_of_one_without_rows(tmp_path: Pat
 
 
 def test_a_driver_that_was_taken_over_is_refused_by_the_tables_own_log(tmp_path: Path):
-    told(begun(tmp_path), 1)
-    asleep = begun(tmp_path, term=2, epoch=1)
+    first = told(begun(tmp_path), 1)
+    asleep = begun(tmp_path, term=2, epoch=1, written=first)
     written = asleep.write_table(ROWS, 2)
-    begun(tmp_path, term=3, epoch=1)
+    begun(tmp_path, term=3, epoch=1, written=first)
     with pytest.raises(Superseded, match=r"run 3 of this job .* this is run 2"):
         asleep.commit(2, written)
     assert len(shown(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("by", [(), "key"], ids=["added", "merged"])
+@pytest.mark.parametrize("also", [False, True], ids=["began", "committed"])
+def test_a_driver_that_sleeps_between_its_look_and_its_transaction_is_refused(
+    by: Any, also: bool, tmp_path: Path, monkeypatch
+):
+    first = told(begun(tmp_path, key=by), 1)
+    asleep = begun(tmp_path, key=by, term=2, epoch=1, written=first)
+    written = asleep.write_table(pa.table({"key": ["c"], "n": [3]}), 2)
+    opened: Callable[[Any], Any] = type(asleep._table)._table
+
+    def open_then_sleep(writer: Any) -> Any:
+        table = opened(writer)
+        monkeypatch.setattr(type(writer), "_table", opened)
+        newer = begun(tmp_path, key=by, term=3, epoch=1, written=first)
+        if also:
+            newer.commit(2, written)
+        return table
+
+    monkeypatch.setattr(type(asleep._table), "_table", open_then_sleep)
+    with pytest.raises(Superseded, match=r"run 3 of this job .* this is run 2"):
+        asleep.commit(2, written)
+    assert len(shown(tmp_path)) == (3 if also else 2)
+
+
+@pytest.mark.parametrize(("before", "after"), [((), "key"), ("key", ())], ids=["merged now", "added now"])
+def test_an_epoch_is_shown_again_as_it_was_written_whatever_the_sink_is_now(before: Any, after: Any, tmp_path: Path):
+    started = begun(tmp_path, key=before)
+    told(started, 1)
+    written = started.write_table(ROWS, 2)
+    for term in (2, 3):
+        begun(tmp_path, key=after, term=term, epoch=2, written=written).commit(2, written)
+    assert sorted(row["n"] for row in shown(tmp_path)) == ([1, 2] if before else [1, 1, 2, 2])
 
 
 def test_others_may_write_to_the_table_between_two_epochs(tmp_path: Path):
@@ -160,9 +196,9 @@ def test_another_writer_in_the_middle_of_a_commit_is_waited_for(by: str | None, 
 def test_a_row_whose_key_is_null_has_the_place_of_the_one_before_it(tmp_path: Path):
     sink = begun(tmp_path, key=["the key", "other"])
     for epoch in (1, 2):
-        rows = pa.table({"the key": [None, "a", None], "other": ["x", None, "x"], "n": [0, epoch, epoch]})
+        rows = pa.table({"the key": [None, "a", None], "other": ["x", None, "x"], "n`n": [0, epoch, epoch]})
         told(sink, epoch, rows)
-    assert sorted(row["n"] for row in shown(tmp_path)) == [2, 2]
+    assert sorted(row["n`n"] for row in shown(tmp_path)) == [2, 2]
     assert not list(tmp_path.glob("ferryman/*/*")), "what was put aside is gone once it is merged"
 
 
@@ -212,6 +248,24 @@ def test_a_constraint_and_a_column_without_nulls_are_kept(tmp_path: Path):
     assert len(shown(tmp_path)) == 2
 
 
+def test_rows_that_break_a_rule_of_the_table_are_told_of_when_they_are_merged(tmp_path: Path):
+    columns = pa.schema([pa.field("key", pa.string()), pa.field("n", pa.int64(), nullable=False)])
+    table = deltalake.DeltaTable.create(tmp_path, columns)
+    sink = begun(tmp_path, key="key")
+    told(sink, 1)
+    with pytest.raises(SchemaDrift, match=r"'n' .* takes no nulls"):
+        sink.write_table(pa.table({"key": ["c"], "n": pa.array([None], pa.int64())}), 2)
+    table.update_incremental()
+    table.alter.add_constraint({"positive": "n > 0"})
+    written = sink.write_table(pa.table({"key": ["c"], "n": [-1]}), 2)
+    with pytest.raises(SchemaDrift, match=r"epoch 2, which is committed, .*drop_constraint"):
+        sink.commit(2, written)
+    table.update_incremental()
+    table.alter.drop_constraint("positive")
+    sink.commit(2, written)
+    assert sorted(row["n"] for row in shown(tmp_path)) == [-1, 1, 2]
+
+
 def test_a_checkpoint_that_has_less_than_the_table_is_refused(tmp_path: Path):
     sink = begun(tmp_path)
     written = told(sink, 3)
@@ -222,6 +276,16 @@ def test_a_checkpoint_that_has_less_than_the_table_is_refused(tmp_path: Path):
         again.begin(SinkStart(epoch=2, term=2))
     with pytest.raises(SinkMissing, match=r"up to epoch 7 of this job, and now has them up to epoch 3"):
         again.begin(SinkStart(epoch=7, term=2, written={**written, "noted": 7}))
+
+
+def test_a_checkpoint_whose_epoch_of_that_number_is_another_is_refused_and_no_file_is_removed(tmp_path: Path):
+    # As a rewind that keeps the source's offsets leaves it: its own epoch has written nothing.
+    sink = begun(tmp_path)
+    for epoch in (1, 2):
+        told(sink, epoch)
+    with pytest.raises(SinkAhead, match=r"up to epoch 2 .*to epoch 2, without them.*name="):
+        begun(tmp_path, term=2, epoch=2)
+    assert len(shown(tmp_path)) == 4
 
 
 def test_a_table_that_is_deleted_under_a_job_is_missed_and_not_begun_anew(tmp_path: Path):
@@ -252,6 +316,10 @@ def test_what_a_checkpoint_says_does_not_lead_out_of_the_attempts_folder(tmp_pat
         {"attempt": written["attempt"].replace("000000000001", "000000000002")},
         {"files": 7},
         {"columns": "[" * 10_000},
+        {"columns": '{"type": "struct"}'},
+        {"columns": written["columns"].replace("long", "elephant")},
+        {"key": "key"},
+        {"key": ["key", 7]},
     ):
         with pytest.raises(CorruptCheckpoint, match="epoch 1"):
             sink.commit(1, written | altered)
@@ -263,6 +331,16 @@ def test_what_a_killed_driver_has_begun_is_removed_once_its_epoch_is_committed(t
     told(sink, 1)
     assert len(list(tmp_path.glob("ferryman/*/*"))) == 1
     assert len(shown(tmp_path)) == 2
+
+
+def test_an_owner_that_a_power_cut_left_empty_is_written_anew_unless_there_are_rows(tmp_path: Path):
+    (tmp_path / "_ferryman").mkdir()
+    owner = tmp_path / "_ferryman" / "ferryman.json"
+    owner.touch()
+    told(begun(tmp_path), 1)
+    owner.write_bytes(b"")
+    with pytest.raises(CorruptCheckpoint, match=r"ferryman\.json .* is damaged"):
+        sinks.delta(tmp_path).claim("job")
 
 
 def test_a_name_that_no_log_takes_is_refused():

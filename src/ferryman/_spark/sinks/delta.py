@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from ferryman._engine.delta_columns import DataFile, columns_for_delta
-from ferryman._engine.delta_table import DeltaWriter, Noted, library
+from ferryman._engine.delta_table import DeltaWriter, Noted, check_shape, library
 from ferryman._log.files.directory import NotPlain, directory
 from ferryman._model.errors import (
     CorruptCheckpoint,
@@ -33,7 +33,7 @@ from ferryman._model.errors import (
     SinkMissing,
     Superseded,
 )
-from ferryman._model.json_values import Misshapen, mapped, text, whole
+from ferryman._model.json_values import Misshapen, mapped, text, texts, whole
 from ferryman._spark.compat.conversion import spark_schema
 from ferryman._spark.sinks.task_files import write_files
 
@@ -87,22 +87,26 @@ class DeltaSink:
     def claim(self, job_id: str) -> int:
         """Refuse the rows of another job by this name; learn the sink's own identity, and the newest term."""
         noted = self._table.noted()
+        used = noted is not None and bool(noted.epoch or noted.term)
+        mine = json.dumps({"job": job_id, "sink": uuid.uuid4().hex}).encode()
         if not self._place.exists(self._owner):
             # Looked at once more: another start may just have claimed it, and begun to write.
-            if noted is not None and (noted.epoch or noted.term) and not self._place.exists(self._owner):
+            if used and not self._place.exists(self._owner):
                 raise ForeignCheckpoint(
                     f"{self.where} has rows of a writer {self._name!r}, and no {self._owner} that tells whose they "
                     "are. Restore that file; or give this sink a name of its own: sinks.delta(..., name=...)."
                 )
-            mine = json.dumps({"job": job_id, "sink": uuid.uuid4().hex}).encode()
             self._place.write_new(self._owner, mine)
-        try:
-            raw = mapped(json.loads(self._place.read(self._owner).to_pybytes()), "an owner")
-            job, sink = text(raw["job"], "job"), text(raw["sink"], "sink")
-        except (ValueError, LookupError, TypeError, RecursionError, NotPlain, Misshapen) as error:
+        owner = self._owned_by()
+        if owner is None and not used:
+            # A power cut left the name and not the bytes, before anything was written.
+            self._place.write(self._owner, mine)
+            owner = self._owned_by()
+        if owner is None:
             raise CorruptCheckpoint(
                 f"{self._owner} in {self.where} is damaged, so nobody can tell whose rows these are. Restore the file."
-            ) from error
+            )
+        job, sink = owner
         if job != job_id:
             raise ForeignCheckpoint(
                 f"the Delta table {self.where} has the output of a job with another checkpoint, by the name "
@@ -111,6 +115,14 @@ class DeltaSink:
             )
         self.label = f"delta:{sink}"
         return noted.term if noted is not None else 0
+
+    def _owned_by(self) -> tuple[str, str] | None:
+        """Read whose rows these are, and the sink's own identity; None where that is damaged."""
+        try:
+            raw = mapped(json.loads(self._place.read(self._owner).to_pybytes()), "an owner")
+            return text(raw["job"], "job"), text(raw["sink"], "sink")
+        except (ValueError, LookupError, TypeError, RecursionError, NotPlain):
+            return None
 
     def begin(self, start: SinkStart) -> None:
         """Keep older runs out from now on; refuse a checkpoint that has fewer epochs than the table, or more."""
@@ -121,10 +133,13 @@ class DeltaSink:
         noted = self._table.noted() or Noted(0, 0)
         if noted.epoch > start.epoch and start.written_in(noted.epoch) is not None:
             raise Superseded(f"{self.where} has rows of epoch {noted.epoch}, after this start. Start it again.")
-        if noted.epoch > start.epoch:
+        # Of that number, an epoch may be another by now: one that has written nothing here.
+        without = noted.epoch == start.epoch > 0 and not start.written
+        if noted.epoch > start.epoch or without:
             raise SinkAhead(
                 f"the Delta table {self.where} has rows up to epoch {noted.epoch} of this job, and the checkpoint goes "
-                f"to epoch {start.epoch}: it was restored from a backup, or rewound. Others may have built on these "
+                f"to epoch {start.epoch}{', without them' if without else ''}: it was restored from a backup, or "
+                "rewound. Others may have built on these "
                 "rows, so they are not taken back. Write to another table; or, to have the epochs again behind those, "
                 "give the sink another name: sinks.delta(..., name=...)."
             )
@@ -197,6 +212,7 @@ class DeltaSink:
                 for file in files
             ],
             "columns": columns,
+            "key": self._key,
             "noted": self._noted,
             "path": self.where,
         }
@@ -218,7 +234,8 @@ class DeltaSink:
 
     def commit(self, epoch: int, written: dict[str, Any]) -> None:
         """Put the attempt's files into the table's log, unless the epoch is there."""
-        attempt, files, columns = self._known(epoch, written)
+        # As it was written, whatever this sink is now: files that were added are the table's own.
+        attempt, files, columns, key = self._known(epoch, written)
         if files and self._noted < epoch:
             gone = [file.path for file in files if not self._place.exists(file.path)]
             if gone and ((noted := self._table.noted()) is None or noted.epoch < epoch):
@@ -226,13 +243,13 @@ class DeltaSink:
                     f"{gone[0]} in {self.where} is gone, and epoch {epoch}, which is committed, has rows there. "
                     "Restore the table and the checkpoint from backups of the same time."
                 )
-            if self._key and not gone:
+            if key and not gone:
                 rows = pa.concat_tables([self._rows(file.path) for file in files])
-                self._table.merge(rows, columns, self._key, epoch=epoch, term=self._term)
+                self._table.merge(rows, columns, key, epoch=epoch, term=self._term)
             elif not gone:
                 self._table.add(files, columns, epoch=epoch, term=self._term)
             self._noted = epoch
-        if self._key and files:
+        if key and files:
             self._place.remove(_below(self._name, attempt))
         # What else was begun for the epoch can never be committed now.
         for other in [path for path in self._left if _epoch(path.rpartition("/")[2]) <= epoch]:
@@ -244,13 +261,14 @@ class DeltaSink:
         with self._place.open(path) as file:
             return pq.read_table(file)
 
-    def _known(self, epoch: int, written: Mapping[str, Any]) -> tuple[str, list[DataFile], str]:
+    def _known(self, epoch: int, written: Mapping[str, Any]) -> tuple[str, list[DataFile], str, list[str]]:
         """Read what `write` gave, as the manifest has it, and nothing that leads out of it."""
         try:
             attempt, columns = text(written["attempt"], "attempt"), text(written["columns"], "columns")
             if not _ATTEMPT.fullmatch(attempt) or _epoch(attempt) != epoch:
                 raise Misshapen("it is of another epoch")
-            mapped(json.loads(columns), "columns")
+            check_shape(columns)
+            key = list(texts(written["key"], "key"))
             files = []
             for told in written["files"]:
                 name = text(told["name"], "name")
@@ -269,7 +287,7 @@ class DeltaSink:
                 f"what the checkpoint says of epoch {epoch} in {self.where} is not what a Delta sink has written: "
                 f"manifests/{epoch:012d}.json is altered. Restore the whole checkpoint directory from one backup."
             ) from error
-        return attempt, files, columns
+        return attempt, files, columns, key
 
     def version_at(self, epoch: int) -> int | None:
         """Give the version of the table that has the rows of all epochs up to one; None if it has none of them yet.
