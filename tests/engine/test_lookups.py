@@ -252,6 +252,8 @@ def test_what_cannot_be_is_refused_at_the_call() -> None:
         (table, {"how": "right"}, "how='right': give 'inner', or 'left'"),
         (table, {"refresh": 0}, "refresh=0: give more than nothing"),
         (table, {"name": "a/b"}, "name='a/b': give letters"),
+        (table, {"name": "a" * 201}, "name='a+': give at most 200"),
+        (table.append_column("a" * 200, pa.array([1])), {"on": ["room", "a" * 200]}, "give name=, of at most 200"),
         (table, {"on": []}, r"on=\[\]: name the columns"),
         ([(1, "hall")], {}, "lookup needs a table"),
         (table.append_column("n", pa.array([1], pa.uint64())), {}, "a type that Spark does not have .*uint64"),

@@ -413,3 +413,13 @@ def test_two_states_of_one_name_are_refused(spark: Any, tmp_path: Any) -> None:
     other = stream.process(op(process, n=Value(int, 0)), name="orders.items").write(sinks.none())
     with pytest.raises(InvalidConfiguration, match=r"two operators keep state called 'orders\.items'"):
         ferry.start("twice", one, other)
+
+
+@pytest.mark.parametrize("letters", [201, 196])
+def test_a_name_that_a_file_name_has_no_room_for_is_refused(letters: int) -> None:
+    def process(self: Any, key: Any, row: Any) -> Any:
+        self.items.append(1)
+        yield key, ""
+
+    with pytest.raises(InvalidConfiguration, match=r"'a+(\.items)?' is too long for a name.*at most 200"):
+        Harness(lambda stream: stream.key_by("key").process(op(process, items=List(int)), name="a" * letters), INPUT)

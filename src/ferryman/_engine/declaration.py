@@ -17,6 +17,7 @@ from ferryman._log.files.cards import card_of
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._model.card import JobCard, TableCard
 from ferryman._model.errors import InvalidConfiguration, OperatorsChanged
+from ferryman._model.json_values import MOST_LETTERS
 from ferryman._operator.run.aggregate_runner import AggregateRunner
 
 
@@ -72,6 +73,11 @@ def _tables(specs: Sequence[OperatorSpec]) -> dict[str, TableCard]:
     if twice := [name for name, n in names.items() if n > 1]:
         raise InvalidConfiguration(
             f"two operators keep state called {twice[0]!r}. Give one of them another name (name=...)."
+        )
+    if long := [name for name in (*(spec.name for spec in specs), *names) if len(name) > MOST_LETTERS]:
+        raise InvalidConfiguration(
+            f"{long[0]!r} is too long for a name: those of operators, and of what they keep, stand in file names and "
+            f"have at most {MOST_LETTERS} letters. Give the operator a shorter one (name=...)."
         )
     return {
         table.name: card_of(spec.name, table.key, table.state, table.evolution, table.settings)

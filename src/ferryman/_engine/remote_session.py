@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
+from ferryman._log.files.remote import masked
 from ferryman._model.errors import ConnectSession
 
 _CONNECT = "pyspark.sql.connect."
@@ -22,7 +23,9 @@ def is_remote(given: object) -> bool:
 def refuse_remote(settings: Mapping[str, str]) -> None:
     """Refuse a builder that is to connect to a server."""
     if settings.get(_REMOTE):
-        refuse(f"the builder was told .remote({settings[_REMOTE]!r})")
+        # Behind the address may be a token.
+        address = masked(settings[_REMOTE].partition(";")[0])
+        refuse(f"the builder was told .remote({address!r})")
 
 
 def refuse(what: str) -> NoReturn:

@@ -18,7 +18,9 @@ MOST_TIME_MS = 253_402_300_799_999
 _MOST_DEPTH = 64
 # A file of ours is in one of these folders, and never hidden.
 _FILE = re.compile(r"(deltas|held|lookups|snapshots)/[^./\x00-\x1f\x7f\\][^/\x00-\x1f\x7f\\]*")
-_LABEL = re.compile(r"[^./\x00-\x1f\x7f\\][^/\x00-\x1f\x7f\\]{0,199}")
+# Of the name of an operator or a table.
+MOST_LETTERS = 200
+_LABEL = re.compile(rf"[^./\x00-\x1f\x7f\\][^/\x00-\x1f\x7f\\]{{0,{MOST_LETTERS - 1}}}")
 
 
 class Misshapen(ValueError):

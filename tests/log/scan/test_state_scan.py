@@ -10,6 +10,7 @@ import pytest
 import written_log
 from written_log import WrittenLog, files_of, local_log, root, state_of
 
+from ferryman._log.files.open_checkpoint import opened
 from ferryman._log.fold import snapshot as snapshots
 from ferryman._log.fold.fold import rebuild
 from ferryman._log.fold.retention import prune
@@ -19,7 +20,7 @@ from ferryman._log.scan.changed_entries import epochs_of_parts, read_changes
 from ferryman._log.scan.epochs_kept import epoch_to_read, epochs_to_read
 from ferryman._log.scan.keys_asked import KeysAsked
 from ferryman._log.scan.state_scan import parts_by_file, read_state
-from ferryman._model.errors import CorruptCheckpoint, MissingDelta, UnknownOption
+from ferryman._model.errors import CorruptCheckpoint, ForeignCheckpoint, MissingDelta, UnknownOption
 from ferryman._state.spark_hash import spark_hash
 
 KEYS = [f"s{number}" for number in range(300)]
@@ -201,3 +202,11 @@ def test_no_keys_are_none(log: WrittenLog) -> None:
 
     assert parts_by_file(log.checkpoint, log.checkpoint.job_card(), "Counts", 6, keys) == []
     assert keys.rows_of(rebuild(log.checkpoint, "Counts", 6)).num_rows == 0
+
+
+def test_a_password_in_the_address_is_in_no_error() -> None:
+    for refused in (OSError(5, "no answer"), NotADirectoryError()):
+        ours = pytest.raises((CorruptCheckpoint, ForeignCheckpoint), match=r"s3://key:\*\*\*@bucket")
+        with ours as found, opened("s3://key:hush@bucket/jobs?region=eu"):
+            raise refused
+        assert "hush" not in str(found.value)

@@ -94,6 +94,10 @@ def test_a_session_that_was_built_so_has_all_that_is_advised() -> None:
 def test_a_builder_that_is_to_connect_is_refused() -> None:
     with pytest.raises(ConnectSession, match="start the job where Spark's driver is"):
         ferryman.configure(SparkSession.builder.remote("sc://127.0.0.1:1"))
+    with pytest.raises(ConnectSession) as refused:
+        ferryman.configure(SparkSession.builder.remote("sc://somebody:hush1@127.0.0.1:1/;token=hush2;user_id=me"))
+    assert "sc://" in str(refused.value)
+    assert "hush" not in str(refused.value), "a token is nobody else's"
 
 
 CONNECTED = """

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.directory import directory
+from ferryman._log.files.remote import masked
 from ferryman._model.errors import CorruptCheckpoint, ForeignCheckpoint
 
 
@@ -16,10 +17,10 @@ def opened(path: str) -> Iterator[Checkpoint]:
     try:
         yield Checkpoint(directory(path))
     except NotADirectoryError as error:
-        raise ForeignCheckpoint(f"{path} is a file. Give the checkpoint directory of a job.") from error
+        raise ForeignCheckpoint(f"{masked(path)} is a file. Give the checkpoint directory of a job.") from error
     except BrokenPipeError:
         raise
     except OSError as error:
         raise CorruptCheckpoint(
-            f"{path} cannot be read: {error.strerror or error}. Check the permissions and the disk."
+            f"{masked(path)} cannot be read: {error.strerror or error}. Check the permissions and the disk."
         ) from error

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from ferryman._model.errors import InvalidConfiguration, LookupFailed
 from ferryman._model.interval import seconds
+from ferryman._model.json_values import MOST_LETTERS
 from ferryman._spark.api.column_names import find_name
 from ferryman._spark.api.joint import United
 from ferryman._spark.api.stateful_spec import repeated
@@ -151,11 +152,18 @@ def look_up(
         faults.append(f"refresh={refresh!r}: give more than nothing, or leave it out to read the table at each start")
     if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
         faults.append(f"name={name!r}: give letters, digits, '_' and '.': it stands in file names")
+    label = name or "lookup_" + "_".join(re.sub(r"\W", "_", str(column)) for column in columns)
+    # It becomes a part of a file's name, which counts bytes.
+    if len(label.encode()) > MOST_LETTERS:
+        faults.append(
+            f"name={name!r}: give at most {MOST_LETTERS} letters"
+            if name
+            else f"its name would be {label!r}: give name=, of at most {MOST_LETTERS} letters"
+        )
     if faults:
         raise InvalidConfiguration.of([f"lookup: {fault}" for fault in faults])
     assert kind is not None, "it was checked"
     exactly = stream.case_sensitive
-    label = name or "lookup_" + "_".join(re.sub(r"\W", "_", column) for column in columns)
     looked_up = LookedUp(label, table, columns, kind, refresh_s, exactly=exactly)
     mine = [_column(column, stream.schema.names, "the stream", exactly=exactly) for column in columns]
     _refuse_other_types(stream, looked_up, mine)
