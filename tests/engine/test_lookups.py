@@ -243,6 +243,20 @@ def as_keys(table: pa.Table) -> pa.Table:
     return pa.table({"key": table["room"].cast(pa.string()), "name": table["name"]})
 
 
+def test_why_a_table_cannot_be_read_is_told_in_a_line_and_without_a_password() -> None:
+    declared: list[bool] = []
+
+    def table() -> pa.Table:
+        if declared:
+            raise ConnectionError("no answer of jdbc:x://h/d?user=u&password=hush\n  at java.lang.Thread.run")
+        declared.append(True)
+        return rooms((1, "hall"))
+
+    with Harness(build(table), INPUT) as harness, pytest.raises(LookupFailed) as failed:
+        harness.epoch([(1, 0.0)])
+    assert "(ConnectionError: no answer of jdbc:x://h/d?user=u&password=***). The epoch was" in str(failed.value)
+
+
 def test_what_cannot_be_is_refused_at_the_call() -> None:
     table = rooms((1, "hall"))
     for given, options, why in (

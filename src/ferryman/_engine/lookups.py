@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from ferryman._engine.broadcast import MOST_BYTES
 from ferryman._log.files.checkpoint import Checkpoint
+from ferryman._log.files.remote import masked
+from ferryman._log.files.untrusted import first_line
 from ferryman._model.errors import FerrymanError, LookupFailed
 from ferryman._model.lookup_version import LookupVersion
 
@@ -109,9 +111,9 @@ class Lookups:
             raise
         except Exception as error:
             raise LookupFailed(
-                f"lookup {table.name!r}, epoch {epoch}: the table could not be read ({type(error).__name__}: {error}). "
-                "The epoch was not begun; nothing is lost. Start the job again when it can be read. To go on with "
-                "older rows meanwhile, give lookup a function that returns them."
+                f"lookup {table.name!r}, epoch {epoch}: the table could not be read ({type(error).__name__}: "
+                f"{masked(first_line(error))}). The epoch was not begun; nothing is lost. Start the job again when "
+                "it can be read. To go on with older rows meanwhile, give lookup a function that returns them."
             ) from error
         if rows.nbytes > MOST_BYTES:
             raise LookupFailed(

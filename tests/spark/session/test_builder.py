@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import ferryman
 from ferryman._model.advised_settings import ADVISED, COMFORT, LOOPBACK
+from ferryman._spark.session import builder_settings
 from ferryman.errors import ConnectSession
 
 
@@ -89,6 +90,12 @@ def test_a_session_that_was_built_so_has_all_that_is_advised() -> None:
     )
 
     assert said.splitlines() == ['[0, "mine", "local[*,4]"]', "0"]
+
+
+@pytest.mark.parametrize("words", ["--master yarn --conf spark.x=y=z", "--master=yarn --conf=spark.x=y=z"])
+def test_both_ways_to_write_an_option_of_spark_submit_are_read(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{words} pyspark-shell")
+    assert builder_settings._of_command() == {"spark.master": "yarn", "spark.x": "y=z"}
 
 
 def test_a_builder_that_is_to_connect_is_refused() -> None:

@@ -97,7 +97,10 @@ def _of_command() -> Mapping[str, str]:
     """Read what PYSPARK_SUBMIT_ARGS says."""
     words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     found = {}
-    for word, value in itertools.pairwise(words):
+    for word, value in itertools.pairwise([*words, ""]):
+        option, equals, beside = word.partition("=")
+        if equals and option.startswith("--"):
+            word, value = option, beside
         if word in ("--conf", "-c") and "=" in value:
             name, _, setting = value.partition("=")
             found[name] = setting
