@@ -60,6 +60,27 @@ def test_what_spark_forgets_is_forgotten(tmp_path: Path):
     assert files(tmp_path / "store" / "spark") == {"offsets/1": "1", "offsets/2": "2", "commits/0": "0"}
 
 
+def test_what_somebody_else_removes_from_the_disk_is_not_forgotten(tmp_path: Path):
+    # As those do who clean up where nothing has changed for days.
+    copy, place = begun(tmp_path)
+    write(place, metadata="id", sources_0_9="", sources_0_8="", sources_1_0="from", offsets_0="0", commits_0="0")
+    (place / "sources" / "0" / "9").rename(place / "sources" / "0" / "9.compact")
+    copy.keep()
+    kept = files(tmp_path / "store" / "spark")
+    for gone in ("metadata", "sources/0/9.compact", "sources/1/0", "offsets/0"):
+        (place / gone).unlink()
+    write(place, sources_0_10="", commits_1="1")
+    copy.keep()
+    # What was put together is in one that is newer: that, and nothing else of the sources, Spark forgets.
+    write(place, sources_0_19="")
+    (place / "sources" / "0" / "19").rename(place / "sources" / "0" / "19.compact")
+    (place / "sources" / "0" / "8").unlink()
+    copy.keep()
+    left = files(tmp_path / "store" / "spark")
+    del kept["sources/0/8"]
+    assert left == {**kept, "sources/0/10": "", "sources/0/19.compact": "", "commits/1": "1"}
+
+
 def test_a_run_that_was_taken_over_changes_nothing_and_the_newest_has_its_own(tmp_path: Path):
     late, late_place = begun(tmp_path, newest=False)
     newest, place = begun(tmp_path, "second")

@@ -9,13 +9,13 @@ So a batch that is not in the checkpoint was seen by nobody, and Spark plans it 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from ferryman._log.files.checkpoint import Checkpoint, is_number
-from ferryman._log.spark_log.log_files import bytes_of, source_files
+from ferryman._log.spark_log.log_files import bytes_of, source_files, source_number
 from ferryman._model.errors import FerrymanError, InvalidConfiguration
 
 # Requests on their way at a time.
@@ -76,7 +76,8 @@ class SparkLogCopy:
             list(pool.map(self._put, first))
         for name in last:
             self._put(name)
-        if gone := sorted(self._there - here):
+        # Who cleans up a disk also takes what is old and needed.
+        if gone := sorted(name for name in self._there - here if _is_forgotten(name, here)):
             self._checkpoint.directory.delete(gone)
         self._there = here
 
@@ -112,6 +113,19 @@ class SparkLogCopy:
 
 def _is_offsets(name: str) -> bool:
     return name.startswith(f"{_ROOT}/offsets/")
+
+
+def _is_forgotten(name: str, here: Collection[str]) -> bool:
+    """Tell whether Spark itself forgets a file: it has newer batches, or what a source has put together since."""
+    folder = name.rpartition("/")[0]
+    if folder in (f"{_ROOT}/offsets", f"{_ROOT}/commits"):
+        kind = ""
+    elif folder.startswith(f"{_ROOT}/sources/"):
+        kind = ".compact"
+    else:
+        return False
+    beside = (other for other in here if other.startswith(f"{folder}/") and other.endswith(kind))
+    return source_number(name) < max(map(source_number, beside), default=-1)
 
 
 def _order(name: str) -> tuple[int, str]:
