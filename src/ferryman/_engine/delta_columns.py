@@ -94,6 +94,15 @@ def check_files(table: TableShape) -> None:
         )
 
 
+def check_merged(table: TableShape) -> None:
+    """Refuse a table in which no row can be replaced."""
+    if table.properties.get("delta.appendOnly", "").lower() == "true":
+        raise InvalidConfiguration(
+            f"the Delta table {table.where} takes no other rows in the place of those that it has (delta.appendOnly), "
+            "and sinks.delta(..., key=...) gives it such. Leave key= out, or write to another table."
+        )
+
+
 def check_nulls(table: TableShape, files: Sequence[DataFile], columns: str, *, merged: bool) -> None:
     """Refuse nulls where the table takes none. What merged rows lack, the rows that they change have."""
     here = {field["name"] for field in json.loads(columns)["fields"]}

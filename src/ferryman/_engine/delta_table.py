@@ -18,7 +18,15 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from ferryman._engine.delta_columns import DataFile, TableShape, check_columns, check_files, check_nulls, check_types
+from ferryman._engine.delta_columns import (
+    DataFile,
+    TableShape,
+    check_columns,
+    check_files,
+    check_merged,
+    check_nulls,
+    check_types,
+)
 from ferryman._log.files.directory import Directory
 from ferryman._log.files.remote_options import plain_uri
 from ferryman._log.files.untrusted import first_line
@@ -150,6 +158,12 @@ class DeltaWriter:
     def check(self, files: Sequence[DataFile], columns: str, *, merged: bool) -> None:
         """Refuse rows that the table, if it is there, does not take as they are."""
         check_types(columns)
+        try:
+            check_shape(columns)
+        except ValueError as error:
+            raise InvalidConfiguration(
+                f"sinks.delta: Delta cannot have these columns ({first_line(error)}). Rename or cast them."
+            ) from error
         if (table := self._table()) is not None:
             self._check(table, files, columns, merged=merged)
 
@@ -163,7 +177,9 @@ class DeltaWriter:
         )
         check_columns(shape, columns)
         check_nulls(shape, files, columns, merged=merged)
-        if not merged:
+        if merged:
+            check_merged(shape)
+        else:
             check_files(shape)
 
     def version_at(self, epoch: int) -> int | None:

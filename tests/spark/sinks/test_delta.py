@@ -202,6 +202,17 @@ def test_a_row_whose_key_is_null_has_the_place_of_the_one_before_it(tmp_path: Pa
     assert not list(tmp_path.glob("ferryman/*/*")), "what was put aside is gone once it is merged"
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_equal_numbers_are_one_key_however_they_are_written(kind: pa.DataType, tmp_path: Path):
+    payload = {4: 0x7FC00001, 8: 0x7FF8000000000001}[kind.bit_width // 8].to_bytes(kind.bit_width // 8, "little")
+    other_nan = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(payload)])
+    sink = begun(tmp_path, key="k")
+    for epoch in (1, 2):
+        keys = pa.chunked_array([pa.array([0.0, -0.0, float("nan"), None], kind), other_nan])
+        told(sink, epoch, pa.table({"k": keys, "n": [10 * epoch + place for place in range(5)]}))
+    assert sorted(row["n"] for row in shown(tmp_path)) == [21, 23, 24]
+
+
 def test_rows_that_do_not_fit_the_table_are_refused_before_their_epoch_is_committed(tmp_path: Path):
     sink = begun(tmp_path)
     told(sink, 1)
@@ -209,6 +220,8 @@ def test_rows_that_do_not_fit_the_table_are_refused_before_their_epoch_is_commit
         sink.write_table(ROWS.append_column("more", pa.array([1, 2])), 2)
     with pytest.raises(SchemaDrift, match=r"'n' .* has the type long, and the rows have string"):
         sink.write_table(pa.table({"key": ["a"], "n": ["1"]}), 2)
+    with pytest.raises(InvalidConfiguration, match=r"Delta cannot have these columns \(.*[Dd]uplicate"):
+        begun(tmp_path / "new").write_table(pa.table({"n": [1], "N": [2]}), 1)
     with pytest.raises(InvalidConfiguration, match=r"no type 'interval day to second'"):
         sink.write_table(pa.table({"key": pa.array([1], pa.duration("us"))}), 2)
     told(sink, 2, ROWS.select(["key"]))
@@ -222,16 +235,18 @@ def test_rows_that_do_not_fit_the_table_are_refused_before_their_epoch_is_commit
     ("options", "reason"),
     [
         ({"partition_by": ["key"]}, "is partitioned by key"),
+        ({"by": "key", "configuration": {"delta.appendOnly": "true"}}, "takes no other rows in the place of those"),
         ({"configuration": {"delta.columnMapping.mode": "name"}}, "maps its columns|[Cc]olumn mapping"),
     ],
 )
 def test_a_table_that_asks_for_more_than_files_is_refused(options: dict[str, Any], reason: str, tmp_path: Path):
+    by = options.pop("by", ())
     try:
         deltalake.DeltaTable.create(tmp_path, ROWS.schema, **options)
     except deltalake.exceptions.DeltaError as why:
         pytest.skip(f"deltalake makes no such table: {why}")
     with pytest.raises(InvalidConfiguration, match=reason):
-        begun(tmp_path).write_table(ROWS, 1)
+        begun(tmp_path, key=by).write_table(ROWS, 1)
 
 
 def test_a_constraint_and_a_column_without_nulls_are_kept(tmp_path: Path):

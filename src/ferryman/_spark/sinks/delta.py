@@ -186,6 +186,9 @@ class DeltaSink:
                 f"sinks.delta(key={self._key}): the rows have no column {unknown[0]!r}, but "
                 f"{', '.join(rows.column_names)}."
             )
+        for place, field in enumerate(rows.schema):
+            if field.name in self._key and pa.types.is_floating(field.type):
+                rows = rows.set_column(place, field, _as_numbers(rows.column(place)))
         keys = rows.select(self._key).append_column("ferryman_place", pa.array(range(rows.num_rows), pa.int64()))
         last = keys.group_by(self._key).aggregate([("ferryman_place", "max")])
         places = last.column("ferryman_place_max")
@@ -295,6 +298,12 @@ class DeltaSink:
         Delta forgets what is older than the retention of its log.
         """
         return self._table.version_at(epoch)
+
+
+def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Write equal numbers in one way, as Spark and Delta compare them: there is one zero, and one that is no number."""
+    zero, none = pa.scalar(0.0, column.type), pa.scalar(float("nan"), column.type)
+    return pc.if_else(pc.is_nan(column), none, pc.add(column, zero))
 
 
 def _epoch(attempt: str) -> int:
