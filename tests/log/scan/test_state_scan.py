@@ -10,6 +10,7 @@ import pytest
 import written_log
 from written_log import WrittenLog, files_of, local_log, root, state_of
 
+from ferryman._log.files.cards import card_of
 from ferryman._log.files.open_checkpoint import opened
 from ferryman._log.fold import snapshot as snapshots
 from ferryman._log.fold.fold import rebuild
@@ -20,7 +21,9 @@ from ferryman._log.scan.changed_entries import epochs_of_parts, read_changes
 from ferryman._log.scan.epochs_kept import epoch_to_read, epochs_to_read
 from ferryman._log.scan.keys_asked import KeysAsked
 from ferryman._log.scan.state_scan import parts_by_file, read_state
+from ferryman._model.card import JobCard
 from ferryman._model.errors import CorruptCheckpoint, ForeignCheckpoint, MissingDelta, UnknownOption
+from ferryman._state.keys import KeySchema
 from ferryman._state.spark_hash import spark_hash
 
 KEYS = [f"s{number}" for number in range(300)]
@@ -210,3 +213,11 @@ def test_a_password_in_the_address_is_in_no_error() -> None:
         with ours as found, opened("s3://key:hush@bucket/jobs?region=eu"):
             raise refused
         assert "hush" not in str(found.value)
+
+
+def test_a_number_that_is_none_of_the_keys_type_is_not_rounded_to_one() -> None:
+    card = card_of("N", KeySchema(pa.schema([("k", pa.int32())])), pa.schema([]))
+    job = JobCard("id", "job", 8, {"N": card})
+    assert len(KeysAsked.parse("[1, 2.0]", job, "N").raw) == 2
+    with pytest.raises(UnknownOption, match=r"keys='\[1\.5\]' are no keys of 'N'"):
+        KeysAsked.parse("[1.5]", job, "N")

@@ -96,7 +96,8 @@ class KeysAsked:
 
 
 def _typed(value: Any, kind: pa.DataType) -> pa.Array:
-    return pa.array([value]).cast(kind) if isinstance(value, str) else pa.array([value], kind)
+    # What JSON has as a fraction, Arrow would cut off where the key is a whole number.
+    return pa.array([value]).cast(kind) if isinstance(value, (str, float)) else pa.array([value], kind)
 
 
 def _hashed(card: JobCard, table: str) -> KeySchema:
