@@ -2,6 +2,7 @@
 
 from ferryman._model.errors import (
     CheckpointInUse,
+    CheckpointUnreachable,
     CheckpointUnwritable,
     ConnectSession,
     CorruptCheckpoint,
@@ -51,6 +52,7 @@ from ferryman._model.errors import (
 
 __all__ = [
     "CheckpointInUse",
+    "CheckpointUnreachable",
     "CheckpointUnwritable",
     "ConnectSession",
     "CorruptCheckpoint",

@@ -115,6 +115,10 @@ class CheckpointUnwritable(FerrymanError):
     """The checkpoint directory cannot be written: disk full, read-only, or no permission."""
 
 
+class CheckpointUnreachable(FerrymanError):
+    """The store of a checkpoint does not answer."""
+
+
 class HomeUnwritable(FerrymanError):
     """The home, where a host keeps main copies, cannot be written: disk full, read-only, or no permission."""
 

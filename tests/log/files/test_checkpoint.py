@@ -10,15 +10,20 @@ import pyarrow as pa
 import pytest
 from written_log import KEY, STATE, WrittenLog, delta_of, local_log
 
+from ferryman._engine.restart_policy import LASTING
 from ferryman._log.check.verify import verify
 from ferryman._log.files.cards import card_of, schemas_of
 from ferryman._log.files.checkpoint import Checkpoint, chain, checksum, keep_all
 from ferryman._log.files.directory import LocalDirectory
+from ferryman._log.files.open_checkpoint import opened
+from ferryman._log.files.remote import as_os_errors
 from ferryman._log.fold.bases import bases
 from ferryman._log.fold.snapshot import write_snapshot
+from ferryman._log.spark_log.log_files import bytes_of
 from ferryman._model.card import FORMAT, JobCard
 from ferryman._model.errors import (
     CheckpointInUse,
+    CheckpointUnreachable,
     CorruptCheckpoint,
     ForeignCheckpoint,
     MissingDelta,
@@ -30,6 +35,8 @@ from ferryman._state.keys import KeySchema
 from ferryman._testing.faulty_disk import FaultyDisk
 from ferryman._testing.power_cut import power_cut
 from ferryman._testing.unsynced_disk import UnsyncedDisk
+
+obstore = pytest.importorskip("obstore.exceptions")
 
 CARD = JobCard("0" * 32, "test", 8, {"Counts": card_of("Counts", KEY, STATE)})
 
@@ -241,3 +248,36 @@ def test_the_newest_snapshot_up_to_an_epoch_is_found(tmp_path: Path) -> None:
     found = [[snapshot.epoch for snapshot in bases(log.checkpoint, epoch)] for epoch in range(1, 6)]
 
     assert found == [[], [2], [2], [4, 2], [4, 2]]
+
+
+class Silent(LocalDirectory):
+    """A directory in an object store that does not answer."""
+
+    silent = False
+
+    def read(self, name: str) -> pa.Buffer:
+        with as_os_errors():
+            if self.silent:
+                raise obstore.GenericError("no answer of s3://key:hush@bucket")
+            return super().read(name)
+
+
+def test_a_store_that_does_not_answer_is_not_taken_for_damaged_files(tmp_path: Path) -> None:
+    log = local_log(tmp_path)
+    log.commit({"Counts": {"a": 1}})
+    ref = log.checkpoint.manifest(1).tables["Counts"][0]
+    log.checkpoint.directory.write("spark/metadata", b"{}")
+    place = Silent(tmp_path)
+    checkpoint = Checkpoint(place)
+    place.silent = True
+    for look in (
+        checkpoint.card,
+        lambda: checkpoint.manifest(1),
+        lambda: checkpoint.read_delta(ref),
+        lambda: bytes_of(checkpoint, "spark/metadata"),
+    ):
+        with pytest.raises(CheckpointUnreachable, match=r"does not answer .*no answer of s3://key:\*\*\*@bucket"):
+            look()
+    assert CheckpointUnreachable.__name__ not in LASTING
+    with pytest.raises(CheckpointUnreachable), opened(str(tmp_path)):
+        raise ConnectionError("no answer")

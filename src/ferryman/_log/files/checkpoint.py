@@ -40,6 +40,7 @@ from ferryman._model.card import FORMAT, JobCard
 from ferryman._model.delta import DeltaRef
 from ferryman._model.errors import (
     CheckpointInUse,
+    CheckpointUnreachable,
     CorruptCheckpoint,
     ForeignCheckpoint,
     MissingDelta,
@@ -430,8 +431,10 @@ class Checkpoint:
             "from a backup of the checkpoint; `ferryman verify` lists the epochs that can still be rebuilt."
         )
 
-    def unreadable(self, name: str, error: OSError) -> CorruptCheckpoint:
+    def unreadable(self, name: str, error: OSError) -> CorruptCheckpoint | CheckpointUnreachable:
         """Say that a file cannot be read."""
+        if isinstance(error, ConnectionError):
+            return unreachable(f"{name} in {self.directory.uri}", error)
         return self._unsound(name, f"cannot be read ({error.strerror or error})")
 
     def _unsound(self, name: str, what: str) -> CorruptCheckpoint:
@@ -445,6 +448,15 @@ class Checkpoint:
             f"{name} in {self.directory.uri} is truncated or altered. Restore the file from a backup of the "
             "checkpoint; `ferryman verify` tells what else is damaged."
         )
+
+
+def unreachable(what: str, error: ConnectionError) -> CheckpointUnreachable:
+    """Say that a store does not answer: what is in it is as good as it was."""
+    return CheckpointUnreachable(
+        f"{what} could not be read, as the store does not answer as it should ({error.strerror or error}). Everything "
+        "committed is intact. Start the job again when the store can be reached; `ferryman run --restart` does that by "
+        "itself."
+    )
 
 
 def _packed(rows: pa.Table) -> pa.Buffer:

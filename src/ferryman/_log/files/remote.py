@@ -84,7 +84,7 @@ class RemoteDirectory:
     def read(self, name: str) -> pa.Buffer:
         """Read a whole file."""
         if self._conditionally():
-            with _as_os_errors():
+            with as_os_errors():
                 return pa.py_buffer(obstore().get(self._objects, name).bytes())
         with self.open(name) as file:
             return file.read_buffer()
@@ -97,7 +97,7 @@ class RemoteDirectory:
         """Put a file: nobody sees a part of it. Elsewhere than in an object store, write it aside and move it."""
         with named(self.uri):
             if self._conditionally():
-                with _as_os_errors():
+                with as_os_errors():
                     obstore().put(self._objects, name, bytes(data))
                 return
             path = self._path(name)
@@ -121,7 +121,7 @@ class RemoteDirectory:
         """Put a file on the condition that there is none; tell whether it is ours."""
         from obstore.exceptions import AlreadyExistsError
 
-        with named(self.uri), _as_os_errors():
+        with named(self.uri), as_os_errors():
             try:
                 obstore().put(self._objects, name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
@@ -133,7 +133,7 @@ class RemoteDirectory:
         """Tell whether a file is there."""
         if self._conditionally():
             try:
-                with _as_os_errors():
+                with as_os_errors():
                     obstore().head(self._objects, name)
             except FileNotFoundError:
                 return False
@@ -147,7 +147,7 @@ class RemoteDirectory:
     def list(self, folder: str) -> builtins.list[str]:
         """List a folder, leaving out temporary files."""
         if self._conditionally():
-            with _as_os_errors():
+            with as_os_errors():
                 found = obstore().list_with_delimiter(self._objects, prefix=folder or None)
             paths = [*(str(entry["path"]) for entry in found["objects"]), *map(str, found["common_prefixes"])]
             below = (path.rstrip("/").rpartition("/")[2] for path in paths)
@@ -161,7 +161,7 @@ class RemoteDirectory:
         if self._conditionally():
             # pyarrow would put a mark where it has deleted the last file of a folder.
             if listed := builtins.list(names):
-                with _as_os_errors(), contextlib.suppress(FileNotFoundError):
+                with as_os_errors(), contextlib.suppress(FileNotFoundError):
                     obstore().delete(self._objects, listed)
             return
         for name in names:
@@ -225,14 +225,17 @@ def obstore() -> Any:
 
 
 @contextlib.contextmanager
-def _as_os_errors() -> Iterator[None]:
+def as_os_errors() -> Iterator[None]:
     """Have what an object store answers be an error as a disk has it."""
-    from obstore.exceptions import AlreadyExistsError, BaseError
+    from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 
     try:
         yield
     except AlreadyExistsError:
         raise
+    except GenericError as error:
+        # After all its retries: the network, or the store itself.
+        raise ConnectionError(errno.EIO, masked(str(error).splitlines()[0])) from error
     except BaseError as error:
         raise OSError(errno.EIO, masked(str(error).splitlines()[0])) from error
 
