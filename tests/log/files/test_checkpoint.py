@@ -253,11 +253,11 @@ def test_the_newest_snapshot_up_to_an_epoch_is_found(tmp_path: Path) -> None:
 class Silent(LocalDirectory):
     """A directory in an object store that does not answer."""
 
-    silent = False
+    silent = "no file is called that"
 
     def read(self, name: str) -> pa.Buffer:
         with as_os_errors():
-            if self.silent:
+            if name.startswith(self.silent):
                 raise obstore.GenericError("no answer of s3://key:hush@bucket")
             return super().read(name)
 
@@ -269,7 +269,7 @@ def test_a_store_that_does_not_answer_is_not_taken_for_damaged_files(tmp_path: P
     log.checkpoint.directory.write("spark/metadata", b"{}")
     place = Silent(tmp_path)
     checkpoint = Checkpoint(place)
-    place.silent = True
+    place.silent = ""
     for look in (
         checkpoint.card,
         lambda: checkpoint.manifest(1),
@@ -281,3 +281,15 @@ def test_a_store_that_does_not_answer_is_not_taken_for_damaged_files(tmp_path: P
     assert CheckpointUnreachable.__name__ not in LASTING
     with pytest.raises(CheckpointUnreachable), opened(str(tmp_path)):
         raise ConnectionError("no answer")
+
+
+def test_verify_calls_nothing_damaged_that_it_could_not_read_as_the_store_was_away(tmp_path: Path) -> None:
+    log = local_log(tmp_path)
+    log.commit({"Counts": {"a": 1}})
+    log.checkpoint.intend(2, 0)
+    log.checkpoint.tell(1, 0)
+    place = Silent(tmp_path)
+    assert verify(Checkpoint(place)).sound
+    for place.silent in ("ferryman.json", "intents/", "told.json", "manifests/", "deltas/"):
+        with pytest.raises(CheckpointUnreachable):
+            verify(Checkpoint(place))

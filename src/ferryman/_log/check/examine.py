@@ -18,7 +18,7 @@ from ferryman._log.files.untrusted import GROUPS_KEY, Unsound, parquet_of, parts
 from ferryman._log.fold.fold import LoggedTable, keys_of
 from ferryman._model.card import TableCard
 from ferryman._model.delta import DeltaRef
-from ferryman._model.errors import FerrymanError, MissingDelta
+from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.json_values import MOST_GROUPS
 from ferryman._model.routing import RoutingTable
 from ferryman._model.snapshot import SnapshotFile
@@ -109,7 +109,7 @@ def _sound_bytes(checkpoint: Checkpoint, ref: DeltaRef | SnapshotFile) -> pa.Buf
         return checkpoint.verified(ref.file, ref.checksum, ref.bytes)
     except MissingDelta as error:
         raise Unsound(MISSING) from error
-    except FerrymanError as error:
+    except CorruptCheckpoint as error:
         try:
             size = checkpoint.directory.read(ref.file).size
         except OSError as reason:

@@ -13,13 +13,16 @@ from ferryman._log.files.checkpoint import Checkpoint, is_number
 from ferryman._log.files.contradictions import manifest_contradiction, snapshot_contradiction
 from ferryman._model.card import JobCard
 from ferryman._model.delta import DeltaRef
-from ferryman._model.errors import FerrymanError
+from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.held_rows import HeldRows
 from ferryman._model.manifest import Manifest
 from ferryman._model.snapshot import Snapshot, SnapshotFile
 
 # So many manifests may be missing for each of them to be named as a fault.
 MOST_MISSING = 10_000
+
+# What is wrong with a file, and not with the store that it is in.
+_DAMAGES = (CorruptCheckpoint, MissingDelta, OSError)
 
 
 @dataclass(kw_only=True)
@@ -158,7 +161,7 @@ class Timeline:
             self.files.add(f"manifests/{epoch:012d}.json")
             try:
                 manifest = checkpoint.manifest(epoch)
-            except (FerrymanError, OSError):
+            except _DAMAGES:
                 self._wrong("manifest", epoch, "is truncated or altered")
                 continue
             contradiction = manifest_contradiction(manifest, epoch, *_of(card))
@@ -175,7 +178,7 @@ class Timeline:
             self.files.add(f"snapshots/{epoch:012d}.json")
             try:
                 snapshot = checkpoint.snapshot(epoch)
-            except (FerrymanError, OSError):
+            except _DAMAGES:
                 self._wrong("snapshot", epoch, "is truncated or altered")
                 continue
             contradiction = snapshot_contradiction(snapshot, epoch, *_of(card))
@@ -192,7 +195,7 @@ def _intended(checkpoint: Checkpoint) -> int:
     """Give the last epoch that was intended; 1 where there was none or the intent cannot be read."""
     try:
         intent = checkpoint.intent()
-    except (FerrymanError, OSError):
+    except _DAMAGES:
         return 1
     return intent.epoch if intent else 1
 

@@ -22,7 +22,7 @@ from ferryman._log.files.rewind_note import REWIND, how_to_finish, unfinished_re
 from ferryman._log.files.term import read_term
 from ferryman._model.card import JobCard
 from ferryman._model.delta import DeltaRef
-from ferryman._model.errors import CorruptCheckpoint, FerrymanError, MissingDelta
+from ferryman._model.errors import CorruptCheckpoint, MissingDelta
 from ferryman._model.intent import Intent
 from ferryman._model.snapshot import SnapshotFile
 
@@ -232,7 +232,7 @@ class _Verification:
                 self._checkpoint.record(name, Intent.parse)
             except FileNotFoundError:
                 continue
-            except FerrymanError:
+            except (CorruptCheckpoint, MissingDelta):
                 self._fault(
                     name, "is truncated or altered", (), f"{RESTORE} If there is none, delete it: a silent epoch that "
                     "a crash interrupted is then run with the time of the restart.",
@@ -243,27 +243,27 @@ class _Verification:
         for number in self._checkpoint.numbers("terms"):
             try:
                 read_term(self._checkpoint, number)
-            except FerrymanError:
+            except (CorruptCheckpoint, MissingDelta):
                 self._fault(
                     f"terms/{number:012d}.json", "is truncated or altered", (), f"{RESTORE} If there is none, leave it "
                     "there: the next run takes a newer one. A micro-batch that was begun is then read anew.",
                 )  # fmt: skip
         try:
             self._checkpoint.told()
-        except FerrymanError:
+        except (CorruptCheckpoint, MissingDelta):
             self._fault(TOLD, "is truncated or altered", (), "Delete it: the sinks are then told again.")
         try:
             rewind = unfinished_rewind(self._checkpoint)
             if rewind is not None:
                 what = f"tells that a rewind to epoch {rewind.to} was begun and not finished"
                 self._fault(REWIND, what, (), f"{how_to_finish(self._checkpoint, rewind)}.")
-        except FerrymanError:
+        except (CorruptCheckpoint, MissingDelta):
             self._fault(
                 REWIND, "is truncated or altered", (), f"{RESTORE} If there is none, delete it and rewind again."
             )
         try:
             self._mended = mended(self._checkpoint)
-        except FerrymanError:
+        except (CorruptCheckpoint, MissingDelta):
             self._fault(MENDED, "is truncated or altered", (), "Delete it: it only tells what was mended.")
 
     def _examine(self, timeline: Timeline, files: dict[str, TableFiles]) -> None:
