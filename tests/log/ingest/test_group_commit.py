@@ -106,6 +106,34 @@ def test_rows_that_wait_are_forgotten_when_they_will_come_again(tmp_path: Path) 
     log.close()
 
 
+def test_rows_that_found_no_room_while_all_was_forgotten_are_forgotten_too(tmp_path: Path) -> None:
+    # They come again: written twice, neither would be marked as a repeat of the other.
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(IngestLog):
+        def append(self, batch: pa.RecordBatch) -> int:
+            begun.set()
+            go_on.wait()
+            return super().append(batch)
+
+    log = Slow(tmp_path, SCHEMA, max_bytes=MIB)
+    commit = GroupCommit(log, SCHEMA)
+    told: list[int] = []
+    commit.offer((1, bytes(2 * MIB)), 2 * MIB, told.append)
+    begun.wait()
+    forgetting = threading.Thread(target=commit.forget)
+    forgetting.start()
+    # It waits for the block under way, which is refused.
+    until(lambda: bool(commit._changed._waiters), "it waits")  # type: ignore[attr-defined]
+    go_on.set()
+    forgetting.join()
+    assert (commit.waiting_bytes, len(commit._waiting)) == (0, 0)
+    commit.trimmed()
+    commit.end()
+    assert (log.end, told) == (0, [])
+    log.close()
+
+
 def test_an_error_of_the_disk_ends_it_and_acknowledges_nothing_more(tmp_path: Path) -> None:
     log = IngestLog(tmp_path, SCHEMA)
     commit = GroupCommit(log, SCHEMA)

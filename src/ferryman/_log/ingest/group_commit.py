@@ -86,6 +86,9 @@ class GroupCommit:
             self._waiting.clear()
             self._bytes = 0
             self._changed.wait_for(lambda: not self._writing)
+            # The block under way may have found no room, and be back.
+            self._waiting.clear()
+            self._bytes = 0
 
     def end(self) -> None:
         """End when the block under way is written; what still waits is dropped, unacknowledged."""
