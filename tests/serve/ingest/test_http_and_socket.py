@@ -73,7 +73,7 @@ def test_a_full_log_is_answered_with_503_and_takes_more_when_it_is_trimmed(serve
     until(lambda: commit.full, "the log is full")
     refused = post(served, body)
     assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
-    served.committed(served.log.end)
+    served.committed(served.log.id, served.log.end)
     waiting.join()
     assert late == [200, 200]
     assert post(served, body).status == 200
@@ -131,7 +131,7 @@ def test_lines_come_in_their_order_and_wait_in_tcp_while_the_log_is_full(tmp_pat
     def all_seen() -> bool:
         for first, batch in read(tmp_path, max(ingest.log.begin, max(seen, default=-1) + 1), ingest.log.end):
             seen.update(enumerate(batch.column("value").to_pylist(), start=first))
-        ingest.committed(ingest.log.end)
+        ingest.committed(ingest.log.id, ingest.log.end)
         return len(seen) == 1000
 
     until(all_seen, "all have come")

@@ -121,7 +121,7 @@ def test_a_full_log_acknowledges_nothing_and_goes_on_when_it_is_trimmed(
         for first, batch in read(tmp_path, max(ingest.log.begin, max(seen, default=0)), ingest.log.end):
             for offset, payload in enumerate(batch.column("payload").to_pylist(), start=first):
                 seen[offset] = payload.decode()
-        ingest.committed(ingest.log.end)
+        ingest.committed(ingest.log.id, ingest.log.end)
         return sum(len(payload) > 20 for payload in seen.values()) >= 150
 
     until(all_seen, "all have arrived")
