@@ -17,6 +17,7 @@ from typing import Any
 from ferryman._model.errors import SourceRefused
 from ferryman._serve.ingest.mqtt_options import MqttOptions, connect, new_client
 
+# How long to wait for a broker that answers nothing.
 _PATIENCE_S = 60.0
 
 
@@ -153,9 +154,13 @@ class Publishing:
     def _wait(self, condition: Any, what: str) -> None:
         deadline = time.monotonic() + _PATIENCE_S
         with self._changed:
+            acknowledged = self._acknowledged
             while not condition() and not self._refused:
                 # A connection that ends says so to nobody here.
                 self._changed.wait(0.05)
+                if self._acknowledged > acknowledged:
+                    # However long an epoch takes: given up on the way, it would be published again, and never done.
+                    acknowledged, deadline = self._acknowledged, time.monotonic() + _PATIENCE_S
                 if time.monotonic() > deadline or (self._client is not None and self._lost(what)):
                     break
             done = condition() and not self._refused
