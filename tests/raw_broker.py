@@ -65,7 +65,7 @@ def raw_broker(answer: Callable[[int, bytes], bytes]) -> Iterator[str]:
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
     try:
-        yield "127.0.0.1:{}".format(listening.getsockname()[1])
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
     finally:
         with contextlib.suppress(OSError):
             listening.shutdown(socket.SHUT_RDWR)

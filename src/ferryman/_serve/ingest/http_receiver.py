@@ -10,7 +10,7 @@ import hmac
 import threading
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from ferryman._log.ingest.group_commit import GroupCommit
 from ferryman._log.ingest.ingest_log import IngestLog
 from ferryman._model.errors import FerrymanError, InvalidConfiguration
+from ferryman._serve.ingest.caller_server import CallerServer
 from ferryman._serve.ingest.receiver import MOST_WAITING_BYTES, TIME
 from ferryman._serve.ingest.receiver_address import is_local, listening
 
@@ -64,10 +65,8 @@ class HttpReceiver:
                 self.receiver = receiver
                 super().__init__(*given)
 
-        self._server = _Server(listening(options.address), Handler)
-        self.port = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="ferryman-receiver", daemon=True)
-        self._thread.start()
+        self._server = CallerServer(listening(options.address), Handler, strangers=True)
+        self.port = self._server.port
 
     @property
     def error(self) -> FerrymanError | None:
@@ -76,9 +75,7 @@ class HttpReceiver:
 
     def end(self) -> None:
         """Answer nobody any more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.end()
 
     def take(self, path: str, body: bytes, content_type: str | None, request_id: str | None) -> bool:
         """Write a body, and wait until it is durable; False where there is no room or no time for it."""
@@ -88,21 +85,6 @@ class HttpReceiver:
         row = (path, body, content_type, request_id, datetime.now(timezone.utc))
         taken = self._commit.offer(row, len(body) + 200, lambda offset: durable.set())
         return taken and durable.wait(_PATIENCE_S)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, socket: Any, handler: Any) -> None:
-        super().__init__(socket.getsockname()[:2], handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = socket
-        self.server_address = socket.getsockname()[:2]
-        self.server_activate()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever went away in the middle has got no answer, and knows."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -125,6 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
         if options.token and not hmac.compare_digest(given.encode(), options.token.encode()):
             self._answer(401, "send the token: Authorization: Bearer TOKEN")
             return
+        assert isinstance(self.server, CallerServer)
+        self.server.let_in(self.connection)
         length = self.headers.get("Content-Length", "")
         if not length.isdigit():
             self._answer(411, "say how long the body is: Content-Length")
@@ -139,7 +123,9 @@ class _Handler(BaseHTTPRequestHandler):
             if self.receiver.take(self.path, body, headers.get("Content-Type"), headers.get("Idempotency-Key")):
                 self._answer(200, "durable", read=True)
             else:
-                self._answer(503, "the ingest log is full: send it again later", retry=True, read=True)
+                self._answer(
+                    503, "not durable, as the ingest log is full or slow: send it again later", retry=True, read=True
+                )
 
     def _answer(self, code: int, text: str, *, retry: bool = False, read: bool = False) -> None:
         self.send_response(code)
