@@ -153,7 +153,7 @@ class IngestStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.rows_per_epoch)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what is durable as the end of the stream: when Spark says where it begins, nothing is received before."""
+        """Take what is durable as the end of the stream, as soon as Spark says where it begins."""
         self._ends = True
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
