@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from ferryman._log.ingest.ingest_log import IngestLog
 from ferryman._serve.ingest.socket_receiver import SCHEMA
-from ferryman._spark.sources.ingest_source import IngestFailed, IngestOptions, IngestStreamReader
+from ferryman._spark.sources.ingest_source import IngestFailed, IngestOptions, IngestStreamReader, OffsetRange
 
 
 @pytest.fixture
@@ -53,3 +54,13 @@ def test_a_stream_that_ends_takes_what_is_durable_when_it_begins(tmp_path: Path,
     reader._ingest.log.append(pa.record_batch([["y"], ["me"], [None]], schema=SCHEMA))
     assert reader.latestOffset({"log": log_of_ten, "offset": 10}) == {"log": log_of_ten, "offset": 10}
     reader.stop()
+
+
+def test_tasks_read_without_what_the_receiver_was_told(tmp_path: Path, log_of_ten: str) -> None:
+    settings = {"path": str(tmp_path), "max_bytes": "1048576", "keep_bytes": "0", "rows_per_epoch": "100"}
+    options = {"kind": "socket", "settings": json.dumps({"address": "127.0.0.1:0"}), "token": "hidden-well", **settings}
+    reader = IngestStreamReader(IngestOptions.of(options))
+    sent = cloudpickle.dumps(reader)
+    assert b"hidden-well" not in sent
+    (batch,) = cloudpickle.loads(sent).read(OffsetRange(2, 5, log_of_ten))
+    assert batch.column("offset").to_pylist() == [2, 3, 4]

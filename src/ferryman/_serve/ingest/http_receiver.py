@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -41,7 +41,7 @@ class HttpOptions:
     """Say where to listen, who may send, and how much at once."""
 
     address: str
-    token: str = ""
+    token: str = field(default="", repr=False)
     max_body_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:

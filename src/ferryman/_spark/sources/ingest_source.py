@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,6 +123,10 @@ class IngestStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Whether the stream ends at what is durable when it begins, and where that is.
         self._ends = False
         self._ends_at: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what tasks need: nothing that the receiver alone is told, such as a password."""
+        return {**self.__dict__, "_ingest": None, "_options": replace(self._options, settings={})}
 
     def _receiving(self, read: tuple[str, int] | None) -> Ingest:
         if self._ingest is None:
