@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 
-CONNECT, PUBLISH, PUBACK, SUBSCRIBE = 1, 3, 4, 8
+CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE = 1, 3, 8, 10
 CONNACK = b"\x20\x03\x00\x00\x00"
 
 
@@ -34,14 +34,20 @@ def acknowledged(content: bytes) -> bytes:
     return packet(0x40, content[2 + size : 4 + size])
 
 
-def subscribed(content: bytes) -> bytes:
-    """Accept a subscription to one topic."""
-    return packet(0x90, content[:2] + b"\x00\x01")
+def echoed(content: bytes) -> bytes:
+    """Send a message to whoever has published it."""
+    (size,) = struct.unpack_from(">H", content)
+    return packet(0x30, content[: 2 + size] + content[4 + size :])
+
+
+def subscribed(content: bytes, topics: int = 1) -> bytes:
+    """Accept a subscription to some topics."""
+    return packet(0x90, content[:2] + b"\x00" + b"\x01" * topics)
 
 
 @contextlib.contextmanager
-def raw_broker(answer: Callable[[int, bytes], bytes]) -> Iterator[str]:
-    """Give the address of a broker that answers each packet, by its kind and content."""
+def raw_broker(answer: Callable[[int, bytes], bytes | None]) -> Iterator[str]:
+    """Give the address of a broker that answers each packet, by its kind and content; None ends the connection."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve(caller: socket.socket) -> None:
@@ -55,7 +61,10 @@ def raw_broker(answer: Callable[[int, bytes], bytes]) -> Iterator[str]:
                         break
                 content = read.read(size)
                 kind = head[0] >> 4
-                caller.sendall(CONNACK if kind == CONNECT else answer(kind, content))
+                said = CONNACK if kind == CONNECT else answer(kind, content)
+                if said is None:
+                    return
+                caller.sendall(said)
 
     def accept() -> None:
         with contextlib.suppress(OSError):

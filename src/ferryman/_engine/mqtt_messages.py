@@ -76,6 +76,9 @@ class Publishing:
         ConnectionError
             The broker does not answer.
         """
+        if self._client is not None and not self._client.is_connected():
+            # Nothing is under way, so nothing of it is lost: a broker may restart between two epochs.
+            self.close()
         client = self._connected()
         ping = f"ferryman/pings/{uuid.uuid4()}"
         client.subscribe([(self._note_topic, 1), (ping, 1)])
@@ -87,9 +90,10 @@ class Publishing:
         del self._messages[ping]
         found = self._messages.pop(self._note_topic, b"")
         try:
-            return Note(**json.loads(found)) if found else None
+            note = Note(**json.loads(found)) if found else None
         except (ValueError, TypeError):
             return None
+        return note if note is None or _sound(note) else None
 
     def send(self, messages: list[Message], note: Note) -> None:
         """Publish the messages of an epoch, each with its place in it; then note the epoch."""
@@ -179,3 +183,9 @@ class Publishing:
 
     def _lost(self, what: str) -> bool:
         return what != "connect" and not self._client.is_connected()
+
+
+def _sound(note: Note) -> bool:
+    """Tell whether a note has what notes have: whoever may publish to its topic can write one."""
+    numbers = (note.term, note.epoch, note.rows, note.digest)
+    return isinstance(note.job, str) and all(type(number) is int for number in numbers)
