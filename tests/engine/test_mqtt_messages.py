@@ -12,6 +12,7 @@ from until import until
 from ferryman._engine import mqtt_messages
 from ferryman._engine.mqtt_messages import Message, Note, Publishing
 from ferryman._serve.ingest.mqtt_options import MqttOptions
+from ferryman._spark.sinks.mqtt import mqtt
 
 
 @pytest.mark.parametrize(("acknowledges", "fails"), [(1 << 20, False), (5, True)])
@@ -77,3 +78,13 @@ def test_a_note_is_read_as_it_was_written() -> None:
         publishing = Publishing(MqttOptions(server=server), "out")
         assert publishing.note() == Note("a", 9, 3, 2, 5)
         publishing.close()
+
+
+def test_a_sink_keeps_no_connection_when_its_run_has_ended_and_can_be_used_again() -> None:
+    with raw_broker(broker_with([], [])) as server:
+        sink = mqtt(server, "fleet", name="out")
+        for _ in range(2):
+            assert sink.claim("job") == 0
+            assert any(thread.name.startswith("paho") for thread in threading.enumerate())
+            sink.let_go()
+            assert not any(thread.name.startswith("paho") for thread in threading.enumerate())
