@@ -18,9 +18,9 @@ import pyarrow as pa
 from ferryman._log.ingest.group_commit import GroupCommit
 from ferryman._log.ingest.ingest_log import IngestLog
 from ferryman._model.errors import FerrymanError, InvalidConfiguration
-from ferryman._serve.ingest.caller_server import CallerServer
 from ferryman._serve.ingest.receiver import MOST_WAITING_BYTES, TIME
 from ferryman._serve.ingest.receiver_address import is_local, listening
+from ferryman._serve.ingest.receiver_callers import ReceiverCallers
 
 SCHEMA = pa.schema(
     [
@@ -65,7 +65,7 @@ class HttpReceiver:
                 self.receiver = receiver
                 super().__init__(*given)
 
-        self._server = CallerServer(listening(options.address), Handler, strangers=True)
+        self._server = ReceiverCallers(listening(options.address), Handler, strangers=True)
         self.port = self._server.port
 
     @property
@@ -107,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         if options.token and not hmac.compare_digest(given.encode(), options.token.encode()):
             self._answer(401, "send the token: Authorization: Bearer TOKEN")
             return
-        assert isinstance(self.server, CallerServer)
+        assert isinstance(self.server, ReceiverCallers)
         self.server.let_in(self.connection)
         length = self.headers.get("Content-Length", "")
         if not length.isdigit():

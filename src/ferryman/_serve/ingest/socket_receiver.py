@@ -17,9 +17,9 @@ import pyarrow as pa
 from ferryman._log.ingest.group_commit import GroupCommit
 from ferryman._log.ingest.ingest_log import IngestLog
 from ferryman._model.errors import FerrymanError
-from ferryman._serve.ingest.caller_server import CallerServer
 from ferryman._serve.ingest.receiver import TIME
 from ferryman._serve.ingest.receiver_address import listening
+from ferryman._serve.ingest.receiver_callers import ReceiverCallers
 
 SCHEMA = pa.schema([("value", pa.string()), ("sender", pa.string()), ("received", TIME)])
 _MOST_WAITING_BYTES = 4 << 20
@@ -46,7 +46,7 @@ class SocketReceiver:
             def handle(self) -> None:
                 receiver._read(self.rfile, "{}:{}".format(*self.client_address[:2]))
 
-        self._server = CallerServer(listening(options.address), Handler)
+        self._server = ReceiverCallers(listening(options.address), Handler)
         self.port = self._server.port
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 MOST_CALLERS = 512
 
 
-class CallerServer(socketserver.ThreadingTCPServer):
+class ReceiverCallers(socketserver.ThreadingTCPServer):
     """Serve callers on a socket that listens.
 
     Parameters

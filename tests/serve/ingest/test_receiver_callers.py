@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ferryman._serve.ingest import caller_server, http_receiver, socket_receiver
+from ferryman._serve.ingest import http_receiver, receiver_callers, socket_receiver
 from ferryman._serve.ingest.http_receiver import HttpOptions, HttpReceiver
 from ferryman._serve.ingest.ingest import Ingest
 from ferryman._serve.ingest.socket_receiver import SocketOptions, SocketReceiver
@@ -32,7 +32,7 @@ def over(caller: socket.socket) -> bool:
 
 
 def test_strangers_take_no_place_from_those_who_have_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_server, "MOST_CALLERS", 3)
+    monkeypatch.setattr(receiver_callers, "MOST_CALLERS", 3)
     options = HttpOptions(address=ANY, token="secret")
     ingest = Ingest(tmp_path, http_receiver.SCHEMA, partial(HttpReceiver, options), max_bytes=MIB)
     assert isinstance(ingest._receiver, HttpReceiver)
@@ -60,7 +60,7 @@ def test_strangers_take_no_place_from_those_who_have_the_token(tmp_path: Path, m
 def test_a_socket_turns_away_who_has_no_place_and_ends_its_callers_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caller_server, "MOST_CALLERS", 2)
+    monkeypatch.setattr(receiver_callers, "MOST_CALLERS", 2)
     receiver = partial(SocketReceiver, SocketOptions(address=ANY))
     ingest = Ingest(tmp_path, socket_receiver.SCHEMA, receiver, max_bytes=MIB)
     assert isinstance(ingest._receiver, SocketReceiver)
