@@ -92,6 +92,25 @@ def test_rows_wait_unacknowledged_while_the_log_is_full(tmp_path: Path) -> None:
     log.close()
 
 
+def test_rows_of_the_largest_size_find_room_together_with_small_ones_whenever_all_is_committed(tmp_path: Path) -> None:
+    log = IngestLog(tmp_path, SCHEMA, max_bytes=MIB, keep_bytes=MIB // 4)
+    commit = GroupCommit(log, SCHEMA)
+    told: list[int] = []
+    for number in range(60):
+        size = log.row_bytes - 1000 if number % 2 else log.block_bytes - 10_000
+        commit.offer((number, bytes(size)), size, told.append)
+
+    def trimmed() -> bool:
+        log.trim(log.end)
+        commit.trimmed()
+        return len(told) == 60
+
+    until(trimmed, "all rows are durable", timeout=10)
+    assert told == list(range(60))
+    commit.end()
+    log.close()
+
+
 def test_rows_that_wait_are_forgotten_when_they_will_come_again(tmp_path: Path) -> None:
     log = IngestLog(tmp_path, SCHEMA, max_bytes=MIB)
     commit = GroupCommit(log, SCHEMA)
