@@ -23,9 +23,10 @@ def packet(kind: int, content: bytes) -> bytes:
 
 
 def published(number: int, topic: str, payload: bytes) -> bytes:
-    """Make a message of QoS 1."""
+    """Make a message of QoS 1; of QoS 0 where it has no number."""
     name = topic.encode()
-    return packet(0x32, struct.pack(">H", len(name)) + name + struct.pack(">H", number) + b"\x00" + payload)
+    begun = struct.pack(">H", len(name)) + name + (struct.pack(">H", number) if number else b"")
+    return packet(0x32 if number else 0x30, begun + b"\x00" + payload)
 
 
 def acknowledged(content: bytes) -> bytes:

@@ -85,6 +85,10 @@ def test_a_full_log_is_answered_with_503_and_takes_more_when_it_is_trimmed(serve
         (b"x", "wrong", {}, 401),
         (b"x" * 200_001, "secret", {}, 413),
         (b"x", "secret", {"Content-Length": "many"}, 411),
+        (b"x", "secret", {"Content-Length": "\u00b2"}, 411),
+        (b"x", "secret", {"Content-Length": "9" * 5000}, 413),
+        (b"x", "secret", {"Idempotency-Key": "k" * 9000}, 431),
+        (b"x", "secret", {"Content-Type": "t" * 9000}, 431),
     ],
 )
 def test_what_may_not_come_in_is_refused(

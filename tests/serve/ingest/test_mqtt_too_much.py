@@ -47,6 +47,21 @@ def test_connections_that_are_ended_for_want_of_room_do_not_end_the_job(
     assert "more than there is memory for" in capsys.readouterr().err
 
 
+def test_a_message_of_qos_0_that_never_finds_room_holds_up_no_other(tmp_path: Path) -> None:
+    def answer(kind: int, content: bytes) -> bytes:
+        if kind != SUBSCRIBE:
+            return b""
+        return subscribed(content) + published(0, "fleet/1", bytes(2 * MIB)) + published(0, "fleet/1", b"small")
+
+    with raw_broker(answer) as server:
+        receiver = partial(MqttReceiver, MqttOptions(server=server, topics=["fleet/#"]))
+        ingest = Ingest(tmp_path, SCHEMA, receiver, max_bytes=MIB)
+        until(lambda: ingest.log.end == 1, "the small one is there", timeout=10)
+        assert isinstance(ingest._receiver, MqttReceiver)
+        assert ingest._receiver.dropped == 1
+        ingest.end()
+
+
 def test_a_broker_that_ends_each_connection_at_once_has_another_client_of_that_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

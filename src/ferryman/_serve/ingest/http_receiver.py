@@ -34,6 +34,8 @@ SCHEMA = pa.schema(
 # How long a caller waits for the disk, and how long for a caller who stalls.
 _PATIENCE_S, _STALL_S = 30.0, 30.0
 _MOST_CALLERS = 256
+# How much a row may have besides its body, and how long a number may be.
+_MOST_BESIDE, _MOST_DIGITS = 8192, 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +79,14 @@ class HttpReceiver:
         """Answer nobody any more."""
         self._server.end()
 
-    def take(self, path: str, body: bytes, content_type: str | None, request_id: str | None) -> bool:
+    def take(self, body: bytes, path: str, content_type: str | None, request_id: str | None) -> bool:
         """Write a body, and wait until it is durable; False where there is no room or no time for it."""
         if self._commit.full or self._commit.waiting_bytes > MOST_WAITING_BYTES:
             return False
         durable = threading.Event()
         row = (path, body, content_type, request_id, datetime.now(timezone.utc))
-        taken = self._commit.offer(row, len(body) + 200, lambda offset: durable.set())
+        size = len(body) + len(path) + len(content_type or "") + len(request_id or "") + 200
+        taken = self._commit.offer(row, size, lambda offset: durable.set())
         return taken and durable.wait(_PATIENCE_S)
 
 
@@ -110,22 +113,27 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, ReceiverCallers)
         self.server.let_in(self.connection)
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit():
+        if not (length.isascii() and length.isdigit()):
             self._answer(411, "say how long the body is: Content-Length")
-        elif int(length) > self.receiver._most:
+        elif sum(len(text or "") for text in self._beside()) > _MOST_BESIDE:
+            self._answer(431, f"path, Content-Type and Idempotency-Key have at most {_MOST_BESIDE} bytes")
+        elif len(length) > _MOST_DIGITS or int(length) > self.receiver._most:
             self._answer(413, f"a body has at most {self.receiver._most} bytes")
         else:
             body = self.rfile.read(int(length))
             if len(body) < int(length):
                 self.close_connection = True
                 return
-            headers = self.headers
-            if self.receiver.take(self.path, body, headers.get("Content-Type"), headers.get("Idempotency-Key")):
+            if self.receiver.take(body, *self._beside()):
                 self._answer(200, "durable", read=True)
             else:
                 self._answer(
                     503, "not durable, as the ingest log is full or slow: send it again later", retry=True, read=True
                 )
+
+    def _beside(self) -> tuple[str, str | None, str | None]:
+        """Give what a row has besides the body."""
+        return self.path, self.headers.get("Content-Type"), self.headers.get("Idempotency-Key")
 
     def _answer(self, code: int, text: str, *, retry: bool = False, read: bool = False) -> None:
         self.send_response(code)

@@ -70,7 +70,7 @@ class MqttReceiver:
         self._directory = LocalDirectory(log.path)
         self._ended = threading.Event()
         self._error: FerrymanError | None = None
-        # Messages of QoS 0 that came while there was no room for them: nobody sends them again.
+        # Messages of QoS 0 that came while there was no room for them, or never is: nobody sends them again.
         self.dropped = 0
         self._learn_of_log()
         self._thread = threading.Thread(target=self._run, name="ferryman-receiver", daemon=True)
@@ -275,7 +275,7 @@ class _Connection:
         topic, payload, packet = message.topic, message.payload, message.mid if message.qos else 0
         size = len(payload) + len(topic) + _OVERHEAD
         if not packet:
-            if receiver._commit.waiting_bytes > MOST_WAITING_BYTES // 2:
+            if size > receiver._log.row_bytes or receiver._commit.waiting_bytes > MOST_WAITING_BYTES // 2:
                 receiver.dropped += 1
                 return
         elif size > receiver._log.row_bytes:
