@@ -20,7 +20,8 @@ def test_a_slow_broker_is_waited_for_and_a_silent_one_is_not(
     monkeypatch: pytest.MonkeyPatch, acknowledges: int, fails: bool
 ) -> None:
     monkeypatch.setattr(mqtt_messages, "_PATIENCE_S", 1.0)
-    slow, seen = threading.Event(), []
+    slow = threading.Event()
+    seen: list[bytes] = []
 
     def answer(kind: int, content: bytes) -> bytes:
         if kind != PUBLISH:

@@ -296,13 +296,13 @@ def test_sinks_let_go_of_what_they_hold_when_the_run_ends_whatever_one_of_them_s
         gone.append("refuses")
         raise ConnectionError("away")
 
-    sinks = [
+    several = [
         Noted(whole=True, let_go=lambda: gone.append("first")),  # type: ignore[arg-type]
         Noted(whole=True),
         Noted(whole=True, let_go=refuses),  # type: ignore[arg-type]
         Noted(whole=True, let_go=lambda: gone.append("last")),  # type: ignore[arg-type]
     ]
     term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
-    outputs = Outputs(sinks, Checkpoint(directory(str(tmp_path))), None, term=term, fsync=False)  # type: ignore[arg-type]
+    outputs = Outputs(several, Checkpoint(directory(str(tmp_path))), None, term=term, fsync=False)  # type: ignore[arg-type]
     outputs.close()
     assert sorted(gone) == ["first", "last", "refuses"]

@@ -87,6 +87,8 @@ def test_a_full_log_is_answered_with_503_and_takes_more_when_it_is_trimmed(serve
         (b"x", "secret", {"Content-Length": "many"}, 411),
         (b"x", "secret", {"Content-Length": "\u00b2"}, 411),
         (b"x", "secret", {"Content-Length": "9" * 5000}, 413),
+        # Where this ends, a proxy and we might not agree on.
+        (b"x", "secret", {"Content-Length": "1", "Transfer-Encoding": "chunked"}, 411),
         (b"x", "secret", {"Idempotency-Key": "k" * 9000}, 431),
         (b"x", "secret", {"Content-Type": "t" * 9000}, 431),
     ],

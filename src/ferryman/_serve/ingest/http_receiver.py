@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, ReceiverCallers)
         self.server.let_in(self.connection)
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
+        if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
             self._answer(411, "say how long the body is: Content-Length")
         elif sum(len(text or "") for text in self._beside()) > _MOST_BESIDE:
             self._answer(431, f"path, Content-Type and Idempotency-Key have at most {_MOST_BESIDE} bytes")
