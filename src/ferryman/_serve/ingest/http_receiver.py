@@ -127,9 +127,9 @@ class _Handler(BaseHTTPRequestHandler):
             if self.receiver.take(body, *self._beside()):
                 self._answer(200, "durable", read=True)
             else:
-                self._answer(
-                    503, "not durable, as the ingest log is full or slow: send it again later", retry=True, read=True
-                )
+                # Whoever listens here next has connections of his own.
+                why = "not durable, as the ingest log is full or slow: send it again later"
+                self._answer(503, why, retry=True, read=not self.server.ended)
 
     def _beside(self) -> tuple[str, str | None, str | None]:
         """Give what a row has besides the body."""

@@ -37,6 +37,7 @@ class ReceiverCallers(socketserver.ThreadingTCPServer):
         self.socket = listening
         self.server_address = listening.getsockname()[:2]
         self._strangers = strangers
+        self.ended = False
         # Guards who is there, in the order in which they came, and whether each is a stranger.
         self._lock = threading.Lock()
         self._there: dict[Any, bool] = {}
@@ -50,6 +51,7 @@ class ReceiverCallers(socketserver.ThreadingTCPServer):
 
     def end(self) -> None:
         """Take no callers any more, and nothing more of those who are there; what they wait for they are still told."""
+        self.ended = True
         self.shutdown()
         self.server_close()
         self._thread.join()
