@@ -287,3 +287,22 @@ def test_two_outputs_to_one_topic_need_names_as_the_note_of_one_would_be_taken_f
     assert claim([one, other], checkpoint, "job", None, ()) == 0
     with pytest.raises(InvalidConfiguration, match=r"one place \(kafka:out\)\..* to one topic.* name=\.\.\."):
         claim([one, two], checkpoint, "job", None, ())
+
+
+def test_sinks_let_go_of_what_they_hold_when_the_run_ends_whatever_one_of_them_says(tmp_path: Path) -> None:
+    gone: list[str] = []
+
+    def refuses() -> None:
+        gone.append("refuses")
+        raise ConnectionError("away")
+
+    several = [
+        Noted(whole=True, let_go=lambda: gone.append("first")),  # type: ignore[arg-type]
+        Noted(whole=True),
+        Noted(whole=True, let_go=refuses),  # type: ignore[arg-type]
+        Noted(whole=True, let_go=lambda: gone.append("last")),  # type: ignore[arg-type]
+    ]
+    term = Term(number=1, run="run", job="job", host="host", pid=1, time_ms=0, instances=1, reading={})
+    outputs = Outputs(several, Checkpoint(directory(str(tmp_path))), None, term=term, fsync=False)  # type: ignore[arg-type]
+    outputs.close()
+    assert sorted(gone) == ["first", "last", "refuses"]

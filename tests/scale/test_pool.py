@@ -211,6 +211,26 @@ def test_what_has_come_and_is_not_warm_yet_is_waited_for_before_it_is_said_for_h
     assert never.room_for(3) == Room(1, str(never))
 
 
+@pytest.mark.parametrize("cold", [0, 1])
+def test_executors_that_are_there_and_never_open_are_not_waited_for_for_ever(cold: int) -> None:
+    pool = ExecutorPool(options=Pool(max=3, instances_each=1, patience=10)).await_room(2)
+    executors = {"a": 1} if cold else {"a": 1, "b": 1}
+    seen = Seen(at_s=0.0, instances=1, executors=executors, cold=cold, occupied={"a": 1}, open=frozenset("a"))
+    for at_s in (0.0, 10.0, 19.0):
+        pool, _ = pool.look(replace(seen, at_s=at_s))
+        assert pool.room_for(2) is None
+    # A plan keeps hosts from being opened, so its time does not count.
+    pool, _ = pool.look(replace(seen, at_s=100.0, changing=True))
+    pool, _ = pool.look(replace(seen, at_s=101.0))
+    assert pool.room_for(2) is None
+    pool, _ = pool.look(replace(seen, at_s=121.0))
+    assert pool.room_for(2) == Room(1, "2 of 2 executors are there, and only 1 of them is open to instances")
+    # Whoever asks anew waits anew.
+    pool = pool.await_room(None).await_room(2)
+    pool, _ = pool.look(replace(seen, at_s=122.0))
+    assert pool.room_for(2) is None
+
+
 def test_hosts_that_are_not_warm_are_neither_used_nor_given_back() -> None:
     pool = ExecutorPool(options=Pool(max=2, instances_each=1, give_back_after=0)).await_room(2)
     seen = Seen(at_s=1.0, instances=1, executors={"a": 1}, cold=1, occupied={"a": 1})

@@ -66,7 +66,9 @@ class BroadcastTable:
         self._deleted = declared.deleted
         self._ttl = declared.ttl
         schema = part_schema(spec.key, spec.state)
-        self._rows = rebuild(checkpoint, spec.name, epoch, card=card) if epoch else schema.empty_table()
+        rows = rebuild(checkpoint, spec.name, epoch, card=card) if epoch else schema.empty_table()
+        # Read on another thread too, so both at once.
+        self._newest = rows, epoch
         self._next: pa.Table | None = None
 
     def update(self, rows: pa.Table, epoch: int, routing: RoutingTable, now_ms: int) -> DeltaRef | None:
@@ -85,9 +87,18 @@ class BroadcastTable:
         # All its rows are of key group 0, whoever has that.
         return self._checkpoint.write_delta(epoch, self._spec.name, routing.owner[0], delta)
 
-    def committed(self) -> None:
+    def committed(self, epoch: int) -> None:
         """Take on the version of the epoch that was committed."""
-        self._rows = self._next if self._next is not None else self._rows
+        self._newest = (self._next if self._next is not None else self._rows), epoch
+
+    @property
+    def newest(self) -> tuple[pa.Table, int]:
+        """Give the version of the newest committed epoch, and that epoch."""
+        return self._newest
+
+    @property
+    def _rows(self) -> pa.Table:
+        return self._newest[0]
 
     def packed(self) -> bytes:
         """Give the version of the epoch under way, as it travels to the tasks."""

@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+
 from ferryman._engine.broadcast import BroadcastTable
 from ferryman._engine.clock import Clock, system_ms
 from ferryman._engine.control import Control
@@ -414,7 +416,7 @@ class EpochRunner(Generic[C]):
         epoch.committed = True
         self.newest.manifest = manifest
         for table in self._broadcasts.values():
-            table.committed()
+            table.committed(manifest.epoch)
         if epoch.gathered is not None:
             rows = max((record.rows for record in manifest.operators.values()), default=0)
             assert epoch.route is not None, "its tasks have run"
@@ -422,6 +424,10 @@ class EpochRunner(Generic[C]):
                 self._cost, epoch.number, rows, epoch.gathered.receipts, epoch.route, epoch.reading_ms
             )
             self.due.committed(epoch.gathered)
+
+    def whole(self) -> dict[str, tuple[pa.Table, int]]:
+        """Give the tables that the driver has, each as of the newest epoch that it knows to be committed."""
+        return {name: table.newest for name, table in self._broadcasts.items()}
 
     def _end(self, epoch: _Epoch) -> None:
         """Say how the epoch ended. Was it left behind, it had its own layout; now comes the one that was asked for."""

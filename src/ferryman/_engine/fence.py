@@ -141,6 +141,7 @@ class Fenced:
 
     def close(self) -> None:
         """Write down that the sinks know all, if they do: then the next start may leave some of them out."""
+        self._outputs.close()
         if (told := self._outputs.told) is not None:
             with contextlib.suppress(FerrymanError, OSError):
                 # What comes too late is not believed; but it would be in the place of what a newer run has said.

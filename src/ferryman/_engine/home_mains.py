@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
 
 from ferryman._engine.home import make
 from ferryman._engine.operator_spec import OperatorSpec
@@ -25,11 +27,18 @@ class HomeMains:
         The operators of the job.
     groups
         How many key groups it has.
+    driver
+        Gives the tables that the driver has whole, each with its epoch.
     """
 
     place: Path
     specs: Sequence[OperatorSpec]
     groups: int
+    driver: Callable[[], Mapping[str, tuple[pa.Table, int]]] = dict
+
+    def whole(self) -> Mapping[str, tuple[pa.Table, int]]:
+        """Give the tables that are in no home."""
+        return self.driver()
 
     def scratch(self) -> Path:
         """Give the home itself."""

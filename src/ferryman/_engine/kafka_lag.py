@@ -92,7 +92,11 @@ def offsets_of(raw: Any) -> Offsets | None:
     >>> offsets_of('{"t": {"0": 5}}'), offsets_of({"logOffset": 3})
     ({'t': {'0': 5}}, None)
     """
-    raw = json.loads(raw) if isinstance(raw, str) and raw.startswith("{") else raw
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw)
+        except ValueError:
+            return None
     if not isinstance(raw, dict) or not all(isinstance(topic, dict) for topic in raw.values()):
         return None
     return raw if all(isinstance(offset, int) for topic in raw.values() for offset in topic.values()) else None

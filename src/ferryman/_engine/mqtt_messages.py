@@ -17,6 +17,7 @@ from typing import Any
 from ferryman._model.errors import SourceRefused
 from ferryman._serve.ingest.mqtt_options import MqttOptions, connect, new_client
 
+# How long to wait for a broker that answers nothing.
 _PATIENCE_S = 60.0
 
 
@@ -75,6 +76,9 @@ class Publishing:
         ConnectionError
             The broker does not answer.
         """
+        if self._client is not None and not self._client.is_connected():
+            # Nothing is under way, so nothing of it is lost: a broker may restart between two epochs.
+            self.close()
         client = self._connected()
         ping = f"ferryman/pings/{uuid.uuid4()}"
         client.subscribe([(self._note_topic, 1), (ping, 1)])
@@ -86,9 +90,10 @@ class Publishing:
         del self._messages[ping]
         found = self._messages.pop(self._note_topic, b"")
         try:
-            return Note(**json.loads(found)) if found else None
+            note = Note(**json.loads(found)) if found else None
         except (ValueError, TypeError):
             return None
+        return note if note is None or _sound(note) else None
 
     def send(self, messages: list[Message], note: Note) -> None:
         """Publish the messages of an epoch, each with its place in it; then note the epoch."""
@@ -153,9 +158,13 @@ class Publishing:
     def _wait(self, condition: Any, what: str) -> None:
         deadline = time.monotonic() + _PATIENCE_S
         with self._changed:
+            acknowledged = self._acknowledged
             while not condition() and not self._refused:
                 # A connection that ends says so to nobody here.
                 self._changed.wait(0.05)
+                if self._acknowledged > acknowledged:
+                    # However long an epoch takes: given up on the way, it would be published again, and never done.
+                    acknowledged, deadline = self._acknowledged, time.monotonic() + _PATIENCE_S
                 if time.monotonic() > deadline or (self._client is not None and self._lost(what)):
                     break
             done = condition() and not self._refused
@@ -174,3 +183,9 @@ class Publishing:
 
     def _lost(self, what: str) -> bool:
         return what != "connect" and not self._client.is_connected()
+
+
+def _sound(note: Note) -> bool:
+    """Tell whether a note has what notes have: whoever may publish to its topic can write one."""
+    numbers = (note.term, note.epoch, note.rows, note.digest)
+    return isinstance(note.job, str) and all(type(number) is int for number in numbers)

@@ -9,6 +9,7 @@ on the epoch's own thread and in the order of outputs: they need not be made for
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -16,12 +17,14 @@ from functools import partial
 from typing import Any
 
 from ferryman._engine.executor import Frame, SideBySide, one_after_the_other
-from ferryman._engine.sink import Sink, SinkStart, skips_silence, takes_tables, writes_beside
+from ferryman._engine.sink import Sink, SinkStart, let_go, skips_silence, takes_tables, writes_beside
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.files.term import Term
 from ferryman._model.errors import InvalidConfiguration, MissingDelta, SinkMissing
 from ferryman._model.manifest import Manifest
 from ferryman._os.faults import reach
+
+log = logging.getLogger("ferryman")
 
 
 class Outputs:
@@ -99,6 +102,14 @@ class Outputs:
             if known := manifest.sinks.get(label):
                 sink.commit(manifest.epoch, known["written"])
         self._told = manifest.epoch
+
+    def close(self) -> None:
+        """Have all sinks let go of what they hold, whatever one of them says to that."""
+        for sink in self._sinks:
+            try:
+                let_go(sink)
+            except Exception as error:
+                log.warning("the sink %r could not let go of what it holds: %s", sink.label, error)
 
     @property
     def told(self) -> Manifest | None:

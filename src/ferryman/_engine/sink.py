@@ -99,6 +99,13 @@ def writes_beside(sink: Sink) -> bool:
     return sink.whole and bool(vars(type(sink)).get("beside", False)) and "write" not in vars(sink)
 
 
+def let_go(sink: Sink) -> None:
+    """Have a sink let go of what it holds, such as a connection, if it says that it does by having `let_go`."""
+    ends = getattr(sink, "let_go", None)
+    if ends is not None:
+        ends()
+
+
 def skips_silence(sink: Sink) -> bool:
     """Tell whether a sink is left out in a silent epoch without rows; one of before it could say so, if not `whole`."""
     return bool(getattr(sink, "skips_silence", not sink.whole))

@@ -120,6 +120,8 @@ class ExecutorPool:
         many executors were asked for the last time it was.
     surplus_s
         Since when there are more than are needed; None if there are not.
+    there_s
+        Since when as many are there as are needed, and no plan keeps their hosts from being opened; None if not.
     tried, tried_s
         The hosts that instances were to be on, when that was tried last.
     seen
@@ -134,6 +136,7 @@ class ExecutorPool:
     refusals: int = 0
     short_of: int = 0
     surplus_s: float | None = None
+    there_s: float | None = None
     tried: frozenset[str] | None = None
     tried_s: float = float("-inf")
     seen: Seen | None = None
@@ -177,9 +180,17 @@ class ExecutorPool:
             return Room(instances)
         # Some may have come just before, and are not warm or not open yet.
         coming = there < seen.count and seen.at_s - self.asked_s < 2 * self.options.patience_s
-        if self.awaited == instances and self.refused and not coming:
+        in_vain = not coming if self.refused else self._never_open
+        if self.awaited == instances and in_vain:
             return Room(there * self.options.each(seen.cores), str(self))
         return None
+
+    @property
+    def _never_open(self) -> bool:
+        """Tell whether executors that are there have not become warm and open for so long that they never may."""
+        if self.seen is None or self.there_s is None:
+            return False
+        return self.seen.at_s - self.there_s >= 2 * self.options.patience_s
 
     def __str__(self) -> str:
         if self.seen is None:
@@ -187,13 +198,15 @@ class ExecutorPool:
         there = f"{self.seen.count} of {self.needed} executors are there"
         if self.refused:
             return f"{there}: the cluster gives no more, and is asked again in {self.again_s - self.seen.at_s:.0f} s"
+        if self._never_open and (now := self.seen.room(self._open(self.seen))) < self.needed:
+            return f"{there}, and only {now} of them {'is' if now == 1 else 'are'} open to instances"
         return f"{there}, and the others were asked for" if self.asked is not None else there
 
     # -- what happened -------------------------------------------------------------------------------
 
     def await_room(self, instances: int | None) -> ExecutorPool:
         """Learn how many instances there are going to be; None if there are not going to be others."""
-        return replace(self, awaited=instances)
+        return self if instances == self.awaited else replace(self, awaited=instances, there_s=None)
 
     def look(self, seen: Seen) -> tuple[ExecutorPool, tuple[Instruction, ...]]:
         """Learn what there is; give the pool after it, and what is to be done because of it."""
@@ -201,8 +214,16 @@ class ExecutorPool:
         if self.seen is not None and seen.at_s < self.seen.at_s:
             # The clock went back: nothing may wait for a time that is long to come.
             pool = replace(
-                pool, asked_s=seen.at_s, again_s=seen.at_s, surplus_s=None, tried=None, tried_s=float("-inf")
+                pool,
+                asked_s=seen.at_s,
+                again_s=seen.at_s,
+                surplus_s=None,
+                there_s=None,
+                tried=None,
+                tried_s=float("-inf"),
             )
+        waits = seen.changing or seen.count < pool.needed
+        pool = replace(pool, there_s=None if waits else seen.at_s if pool.there_s is None else pool.there_s)
         pool, asking = pool._asking(seen)
         pool, moving = pool._moving(seen)
         return pool, (*asking, *moving)

@@ -92,6 +92,25 @@ def test_rows_wait_unacknowledged_while_the_log_is_full(tmp_path: Path) -> None:
     log.close()
 
 
+def test_rows_of_the_largest_size_find_room_together_with_small_ones_whenever_all_is_committed(tmp_path: Path) -> None:
+    log = IngestLog(tmp_path, SCHEMA, max_bytes=MIB, keep_bytes=MIB // 4)
+    commit = GroupCommit(log, SCHEMA)
+    told: list[int] = []
+    for number in range(60):
+        size = log.row_bytes - 1000 if number % 2 else log.block_bytes - 10_000
+        commit.offer((number, bytes(size)), size, told.append)
+
+    def trimmed() -> bool:
+        log.trim(log.end)
+        commit.trimmed()
+        return len(told) == 60
+
+    until(trimmed, "all rows are durable", timeout=10)
+    assert told == list(range(60))
+    commit.end()
+    log.close()
+
+
 def test_rows_that_wait_are_forgotten_when_they_will_come_again(tmp_path: Path) -> None:
     log = IngestLog(tmp_path, SCHEMA, max_bytes=MIB)
     commit = GroupCommit(log, SCHEMA)
@@ -103,6 +122,34 @@ def test_rows_that_wait_are_forgotten_when_they_will_come_again(tmp_path: Path) 
     assert commit.waiting_bytes == 0
     commit.end()
     assert not commit.offer((1, b""), 1, told.append)
+    log.close()
+
+
+def test_rows_that_found_no_room_while_all_was_forgotten_are_forgotten_too(tmp_path: Path) -> None:
+    # They come again: written twice, neither would be marked as a repeat of the other.
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(IngestLog):
+        def append(self, batch: pa.RecordBatch) -> int:
+            begun.set()
+            go_on.wait()
+            return super().append(batch)
+
+    log = Slow(tmp_path, SCHEMA, max_bytes=MIB)
+    commit = GroupCommit(log, SCHEMA)
+    told: list[int] = []
+    commit.offer((1, bytes(2 * MIB)), 2 * MIB, told.append)
+    begun.wait()
+    forgetting = threading.Thread(target=commit.forget)
+    forgetting.start()
+    # It waits for the block under way, which is refused.
+    until(lambda: bool(commit._changed._waiters), "it waits")  # type: ignore[attr-defined]
+    go_on.set()
+    forgetting.join()
+    assert (commit.waiting_bytes, len(commit._waiting)) == (0, 0)
+    commit.trimmed()
+    commit.end()
+    assert (log.end, told) == (0, [])
     log.close()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ferryman._log.files.checkpoint import Checkpoint
 from ferryman._log.fold.advance import advance
-from ferryman._log.fold.fold import LoggedTable
+from ferryman._log.fold.fold import LoggedTable, fold
 from ferryman._log.fold.snapshot import files_of_rows, write_snapshot_with
 from ferryman._model.card import JobCard
 from ferryman._model.errors import StaleTask
@@ -37,6 +37,9 @@ class Mains(Protocol):
 
     def stores(self) -> contextlib.AbstractContextManager[dict[str, Store]]:
         """Open the stores that they are in, by table."""
+
+    def whole(self) -> Mapping[str, tuple[pa.Table, int]]:
+        """Give tables that the driver has whole, each as of a committed epoch."""
 
 
 def main_of(store: Store, group: int) -> tuple[pa.Table | None, int]:
@@ -64,6 +67,8 @@ def write_snapshot_of_mains(checkpoint: Checkpoint, card: JobCard, mains: Mains)
                     part, at = main_of(opened[name], group)
                     if part is not None:
                         copy.ingest(part, np.array([group]), at)
+            # Before the newest epoch, which is none before theirs then.
+            driver = mains.whole()
             latest = checkpoint.latest()
             assert latest is not None, "there are main copies only of committed epochs"
             for name, copy in copies.items():
@@ -72,6 +77,11 @@ def write_snapshot_of_mains(checkpoint: Checkpoint, card: JobCard, mains: Mains)
                 name: files_of_rows(checkpoint, tables[name], latest.epoch, _scanned(copy, latest.epoch, card.groups))
                 for name, copy in copies.items()
             }
+            for name, (rows, at) in driver.items():
+                if name in card.tables and not card.tables[name].dropped:
+                    table = LoggedTable.of(name, card.tables[name], card.groups)
+                    rows = _brought(checkpoint, table, rows, at, latest.epoch)
+                    files[name] = files_of_rows(checkpoint, table, latest.epoch, [(0, rows)])
             return write_snapshot_with(checkpoint, latest.epoch, card, files)
 
 
@@ -101,6 +111,13 @@ def _bring(checkpoint: Checkpoint, table: LoggedTable, copy: Store, to: int) -> 
             total=table.total,
             evolution=table.evolution,
         )
+
+
+def _brought(checkpoint: Checkpoint, table: LoggedTable, rows: pa.Table, at: int, to: int) -> pa.Table:
+    """Bring a whole table to an epoch by the deltas since."""
+    return fold(
+        rows, table.folded([delta for _, delta in table.read_chain(checkpoint, at, to, None)]), table.key, table.state
+    )
 
 
 def _scanned(copy: Store, epoch: int, groups: int) -> Iterator[tuple[int, pa.Table]]:

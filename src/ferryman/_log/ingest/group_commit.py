@@ -86,6 +86,9 @@ class GroupCommit:
             self._waiting.clear()
             self._bytes = 0
             self._changed.wait_for(lambda: not self._writing)
+            # The block under way may have found no room, and be back.
+            self._waiting.clear()
+            self._bytes = 0
 
     def end(self) -> None:
         """End when the block under way is written; what still waits is dropped, unacknowledged."""
@@ -115,7 +118,10 @@ class GroupCommit:
         with self._changed:
             self._changed.wait_for(lambda: self._ended or (bool(self._waiting) and not self._full))
             size = 0
-            while self._waiting and not self._ended and len(taken) < _MOST_ROWS and size < self._log.block_bytes:
+            while self._waiting and not self._ended and len(taken) < _MOST_ROWS:
+                if taken and size + self._waiting[0][1] > self._log.block_bytes:
+                    # A large row goes by itself: there is room for one, and may be none for one and others.
+                    break
                 taken.append(self._waiting.popleft())
                 size += taken[-1][1]
             self._bytes -= size

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hmac
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from ferryman._log.ingest.ingest_log import IngestLog
 from ferryman._model.errors import FerrymanError, InvalidConfiguration
 from ferryman._serve.ingest.receiver import MOST_WAITING_BYTES, TIME
 from ferryman._serve.ingest.receiver_address import is_local, listening
+from ferryman._serve.ingest.receiver_callers import ReceiverCallers
 
 SCHEMA = pa.schema(
     [
@@ -33,6 +34,8 @@ SCHEMA = pa.schema(
 # How long a caller waits for the disk, and how long for a caller who stalls.
 _PATIENCE_S, _STALL_S = 30.0, 30.0
 _MOST_CALLERS = 256
+# How much a row may have besides its body, and how long a number may be.
+_MOST_BESIDE, _MOST_DIGITS = 8192, 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,7 @@ class HttpOptions:
     """Say where to listen, who may send, and how much at once."""
 
     address: str
-    token: str = ""
+    token: str = field(default="", repr=False)
     max_body_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
@@ -64,10 +67,8 @@ class HttpReceiver:
                 self.receiver = receiver
                 super().__init__(*given)
 
-        self._server = _Server(listening(options.address), Handler)
-        self.port = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="ferryman-receiver", daemon=True)
-        self._thread.start()
+        self._server = ReceiverCallers(listening(options.address), Handler, strangers=True)
+        self.port = self._server.port
 
     @property
     def error(self) -> FerrymanError | None:
@@ -76,33 +77,17 @@ class HttpReceiver:
 
     def end(self) -> None:
         """Answer nobody any more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.end()
 
-    def take(self, path: str, body: bytes, content_type: str | None, request_id: str | None) -> bool:
+    def take(self, body: bytes, path: str, content_type: str | None, request_id: str | None) -> bool:
         """Write a body, and wait until it is durable; False where there is no room or no time for it."""
         if self._commit.full or self._commit.waiting_bytes > MOST_WAITING_BYTES:
             return False
         durable = threading.Event()
         row = (path, body, content_type, request_id, datetime.now(timezone.utc))
-        taken = self._commit.offer(row, len(body) + 200, lambda offset: durable.set())
+        size = len(body) + len(path) + len(content_type or "") + len(request_id or "") + 200
+        taken = self._commit.offer(row, size, lambda offset: durable.set())
         return taken and durable.wait(_PATIENCE_S)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, socket: Any, handler: Any) -> None:
-        super().__init__(socket.getsockname()[:2], handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = socket
-        self.server_address = socket.getsockname()[:2]
-        self.server_activate()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever went away in the middle has got no answer, and knows."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -125,21 +110,30 @@ class _Handler(BaseHTTPRequestHandler):
         if options.token and not hmac.compare_digest(given.encode(), options.token.encode()):
             self._answer(401, "send the token: Authorization: Bearer TOKEN")
             return
+        assert isinstance(self.server, ReceiverCallers)
+        self.server.let_in(self.connection)
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit():
+        if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
             self._answer(411, "say how long the body is: Content-Length")
-        elif int(length) > self.receiver._most:
+        elif sum(len(text or "") for text in self._beside()) > _MOST_BESIDE:
+            self._answer(431, f"path, Content-Type and Idempotency-Key have at most {_MOST_BESIDE} bytes")
+        elif len(length) > _MOST_DIGITS or int(length) > self.receiver._most:
             self._answer(413, f"a body has at most {self.receiver._most} bytes")
         else:
             body = self.rfile.read(int(length))
             if len(body) < int(length):
                 self.close_connection = True
                 return
-            headers = self.headers
-            if self.receiver.take(self.path, body, headers.get("Content-Type"), headers.get("Idempotency-Key")):
+            if self.receiver.take(body, *self._beside()):
                 self._answer(200, "durable", read=True)
             else:
-                self._answer(503, "the ingest log is full: send it again later", retry=True, read=True)
+                # Whoever listens here next has connections of his own.
+                why = "not durable, as the ingest log is full or slow: send it again later"
+                self._answer(503, why, retry=True, read=not self.server.ended)
+
+    def _beside(self) -> tuple[str, str | None, str | None]:
+        """Give what a row has besides the body."""
+        return self.path, self.headers.get("Content-Type"), self.headers.get("Idempotency-Key")
 
     def _answer(self, code: int, text: str, *, retry: bool = False, read: bool = False) -> None:
         self.send_response(code)

@@ -31,14 +31,31 @@ class Ingest:
         Begins to receive.
     max_bytes, keep_bytes
         As `IngestLog` has them.
+    read
+        Which log its stream has read, and up to which offset; None if it has read nothing yet.
+
+    Raises
+    ------
+    SourceRowsGone
+        It is not the log that was read. Nothing was received.
     """
 
     def __init__(
-        self, path: str | Path, schema: pa.Schema, begin: Begin, *, max_bytes: int, keep_bytes: int = 0
+        self,
+        path: str | Path,
+        schema: pa.Schema,
+        begin: Begin,
+        *,
+        max_bytes: int,
+        keep_bytes: int = 0,
+        read: tuple[str, int] | None = None,
     ) -> None:
         self.log = IngestLog(path, schema, max_bytes=max_bytes, keep_bytes=keep_bytes, patience_s=_PATIENCE_S)
         self._commit = GroupCommit(self.log, schema)
         try:
+            if read is not None:
+                # Before anything is received: new rows would take the offsets that were read, and be read by nobody.
+                self._look(*read)
             self._receiver = begin(self.log, self._commit)
         except BaseException:
             self._commit.end()
@@ -51,22 +68,30 @@ class Ingest:
         if error is not None:
             raise error
 
-    def committed(self, offset: int) -> None:
-        """Learn up to which offset epochs are committed: these rows may go, and those that wait have room.
+    def committed(self, log: str, offset: int) -> None:
+        """Learn up to which offset of which log epochs are committed: these rows may go, and those that wait have room.
 
         Raises
         ------
         SourceRowsGone
-            The log does not go as far: it is not the one that was read.
+            It is not the log that was read.
         """
+        self._look(log, offset)
+        self.log.trim(offset)
+        self._commit.trimmed()
+
+    def _look(self, log: str, offset: int) -> None:
+        if log != self.log.id:
+            raise SourceRowsGone(
+                f"the job has read another ingest log than the one that is at {self.log.path} now: that was deleted or "
+                "replaced. Put it back, or start with a new checkpoint."
+            )
         if offset > self.log.end:
             raise SourceRowsGone(
                 f"the job has read the ingest log {self.log.path} up to offset {offset}, and the log ends at "
                 f"{self.log.end}: it was restored from a backup, or its end was lost on a disk that does not keep what "
                 "was synced. Rows in between are nowhere else. Restore the newest log, or start with a new checkpoint."
             )
-        self.log.trim(offset)
-        self._commit.trimmed()
 
     def end(self) -> None:
         """Receive nothing more, and let another do it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ferryman._model.errors import InvalidConfiguration
@@ -41,7 +41,7 @@ class MqttOptions:
     server: str
     topics: Sequence[str] = ()
     username: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     client_id: str = ""
     protocol: str = "5"
     tls: str = ""

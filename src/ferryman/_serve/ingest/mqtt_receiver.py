@@ -70,7 +70,7 @@ class MqttReceiver:
         self._directory = LocalDirectory(log.path)
         self._ended = threading.Event()
         self._error: FerrymanError | None = None
-        # Messages of QoS 0 that came while there was no room for them: nobody sends them again.
+        # Messages of QoS 0 that came while there was no room for them, or never is: nobody sends them again.
         self.dropped = 0
         self._learn_of_log()
         self._thread = threading.Thread(target=self._run, name="ferryman-receiver", daemon=True)
@@ -126,7 +126,9 @@ class MqttReceiver:
                 self._error = self._unreachable(connection.why)
                 return
             if connection.accepted:
-                brief = brief + 1 if time.monotonic() - at < _BRIEF_S else 0
+                # One that had to be ended here says nothing of the broker.
+                soon = time.monotonic() - at < _BRIEF_S and not connection.put_off
+                brief = brief + 1 if soon else 0
                 pause = _PAUSE_S
             if brief == _MOST_BRIEF:
                 self._error = self._taken_over(f"has ended {brief} connections in a row as soon as they were made")
@@ -173,6 +175,8 @@ class _Connection:
         self._over = threading.Event()
         self._refused: FerrymanError | None = None
         self.accepted = False
+        # Whether it was ended for want of room.
+        self.put_off = False
         self.why = "it does not answer"
 
     def keep_up(self) -> None:
@@ -193,6 +197,8 @@ class _Connection:
                 if self._receiver._commit.error is not None:
                     break
                 if self._receiver._commit.waiting_bytes > MOST_WAITING_BYTES:
+                    self.put_off = True
+                    self._over.set()
                     self.why = "it sends more than there is memory for, and the ingest log is full"
                     break
         finally:
@@ -269,7 +275,7 @@ class _Connection:
         topic, payload, packet = message.topic, message.payload, message.mid if message.qos else 0
         size = len(payload) + len(topic) + _OVERHEAD
         if not packet:
-            if receiver._commit.waiting_bytes > MOST_WAITING_BYTES // 2:
+            if size > receiver._log.row_bytes or receiver._commit.waiting_bytes > MOST_WAITING_BYTES // 2:
                 receiver.dropped += 1
                 return
         elif size > receiver._log.row_bytes:

@@ -19,6 +19,7 @@ from ferryman._log.ingest.ingest_log import IngestLog
 from ferryman._model.errors import FerrymanError
 from ferryman._serve.ingest.receiver import TIME
 from ferryman._serve.ingest.receiver_address import listening
+from ferryman._serve.ingest.receiver_callers import ReceiverCallers
 
 SCHEMA = pa.schema([("value", pa.string()), ("sender", pa.string()), ("received", TIME)])
 _MOST_WAITING_BYTES = 4 << 20
@@ -45,10 +46,8 @@ class SocketReceiver:
             def handle(self) -> None:
                 receiver._read(self.rfile, "{}:{}".format(*self.client_address[:2]))
 
-        self._server = _Server(listening(options.address), Handler)
-        self.port = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="ferryman-receiver", daemon=True)
-        self._thread.start()
+        self._server = ReceiverCallers(listening(options.address), Handler)
+        self.port = self._server.port
 
     @property
     def error(self) -> FerrymanError | None:
@@ -58,9 +57,7 @@ class SocketReceiver:
     def end(self) -> None:
         """Take nothing more."""
         self._ended.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.end()
 
     def _read(self, lines: Any, sender: str) -> None:
         with contextlib.suppress(OSError):
@@ -75,16 +72,3 @@ class SocketReceiver:
                         return
                 if not self._commit.offer(row, len(line) + 60, lambda offset: None):
                     return
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-
-    def __init__(self, socket: Any, handler: Any) -> None:
-        super().__init__(socket.getsockname()[:2], handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = socket
-        self.server_address = socket.getsockname()[:2]
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever went away has gone."""

@@ -63,7 +63,7 @@ class Assembly:
             runner = self._runner(nudge.set)
             undo.callback(runner.close)
             background = Background(
-                self.checkpoint, self.card, self.options, look=runner.fenced.look, mains=self._mains()
+                self.checkpoint, self.card, self.options, look=runner.fenced.look, mains=self._mains(runner)
             )
             undo.callback(background.close)
             job = Job(
@@ -82,12 +82,12 @@ class Assembly:
             undo.pop_all()
             return job
 
-    def _mains(self) -> HomeMains | None:
+    def _mains(self, runner: EpochRunner[Coordinator[Planner]]) -> HomeMains | None:
         """Give the main copies on this machine, if all of them are here."""
         if _several_hosts(self.spark):
             return None
         place = home(self.checkpoint.directory.address, self.takeover.term.run, self.options.home)
-        return HomeMains(place, self.pipeline.specs, self.card.groups)
+        return HomeMains(place, self.pipeline.specs, self.card.groups, runner.whole)
 
     def _planner(self) -> Planner:
         """Plan the epochs, in the layout that the first one has."""

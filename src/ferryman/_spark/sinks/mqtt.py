@@ -115,6 +115,10 @@ class MqttSink:
     def commit(self, epoch: int, written: dict[str, Any]) -> None:
         """Nothing to do: it is at the broker."""
 
+    def let_go(self) -> None:
+        """End the connection; another run makes one again."""
+        self._publishing.close()
+
 
 def _digest(messages: list[Message]) -> int:
     """Sum up messages, in any order."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from ferryman._log.ingest.ingest_files import read
-from ferryman._model.errors import FerrymanError, InvalidConfiguration, SourceRowsGone, to_text
+from ferryman._model.errors import FerrymanError, InvalidConfiguration, to_text
 from ferryman._serve.ingest.ingest import Ingest
 from ferryman._serve.ingest.receiver_kinds import KINDS, ReceiverKind
 from ferryman._spark.compat.admission import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -120,9 +120,15 @@ class IngestStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._ingest: Ingest | None = None
         self._stands_at: dict[str, Any] | None = None
+        # Whether the stream ends at what is durable when it begins, and where that is.
+        self._ends = False
         self._ends_at: int | None = None
 
-    def _receiving(self) -> Ingest:
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what tasks need: nothing that the receiver alone is told, such as a password."""
+        return {**self.__dict__, "_ingest": None, "_options": replace(self._options, settings={})}
+
+    def _receiving(self, read: tuple[str, int] | None) -> Ingest:
         if self._ingest is None:
             options = self._options
             kind = options.of_kind
@@ -132,6 +138,7 @@ class IngestStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 kind.begin(options.settings),
                 max_bytes=options.max_bytes,
                 keep_bytes=options.keep_bytes,
+                read=read,
             )
         self._ingest.check()
         return self._ingest
@@ -140,7 +147,7 @@ class IngestStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Begin with the oldest row that is there."""
 
         def oldest() -> dict[str, Any]:
-            log = self._receiving().log
+            log = self._receiving(None).log
             return {"log": log.id, "offset": log.begin}
 
         return _said(oldest)
@@ -150,25 +157,23 @@ class IngestStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.rows_per_epoch)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what is durable now as the end of the stream."""
-        self._ends_at = _said(lambda: self._receiving().log.end)
+        """Take what is durable as the end of the stream, as soon as Spark says where it begins."""
+        self._ends = True
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Say how far the next epoch may read. All before its start is committed, and may go."""
         return _said(lambda: self._latest(start, getattr(limit, "max_rows", None)))
 
     def _latest(self, start: dict[str, Any] | None, most: int | None) -> dict[str, Any]:
-        ingest = self._receiving()
-        log = ingest.log
         # Spark 4.1 does not say where the stream stands: at the end of what it has read last.
-        begin = start or self._stands_at or {"log": log.id, "offset": log.begin}
-        if begin["log"] != log.id:
-            raise SourceRowsGone(
-                f"the job has read another ingest log than the one that is at {log.path} now: that was deleted or "
-                "replaced. Put it back, or start with a new checkpoint."
-            )
-        at = int(begin["offset"])
-        ingest.committed(at)
+        begin = start or self._stands_at
+        read = None if begin is None else (str(begin["log"]), int(begin["offset"]))
+        ingest = self._receiving(read)
+        log = ingest.log
+        name, at = read or (log.id, log.begin)
+        ingest.committed(name, at)
+        if self._ends and self._ends_at is None:
+            self._ends_at = log.end
         end = log.end if self._ends_at is None else max(at, self._ends_at)
         return {"log": log.id, "offset": min(end, at + (most or self._options.rows_per_epoch))}
 
