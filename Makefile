@@ -17,7 +17,7 @@ EXTRAS := dev,docs,sketches,rocksdb,objects,kafka,mqtt,delta,chart,bench
 
 help:
 	@echo "make demo      run the demo: a fleet of sensors, kills in the middle, exact totals at the end"
-	@echo "make test      run the first tier of the tests: all that protects behaviour, in about ten minutes"
+	@echo "make test      run the first tier of the tests: all that protects behaviour, in about 14 minutes"
 	@echo "make test-rest run the second tier: more kinds, more kills, more clusters, the demo"
 	@echo "make test-all  run both"
 	@echo "make install   only make the environment, .venv, with .venv/bin/ferryman in it"
