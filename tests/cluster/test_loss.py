@@ -85,8 +85,9 @@ def test_the_next_host_of_the_ring_takes_over_what_it_stands_by_for(spark, tmp_p
     heir = ring[(ring.index(at["host"]) + 1) % 3]
     assert hosts(epochs[struck + 1])[at["instance"]] == heir, "another host has taken over"
     if express:
-        # The other operator may have been done before.
-        assert epochs[struck]["operators"]["Trail"]["hosts"][at["instance"]] == heir
+        # What was under way Spark runs again where there is room first, and that need not be the heir. Its state comes
+        # from who keeps it all the same. The other operator may have been done before.
+        assert epochs[struck]["operators"]["Trail"]["hosts"][at["instance"]] in {*ring} - {at["host"]}
     for epoch in (struck, struck + 1):
         assert {operator["rebuilt"] for operator in epochs[epoch]["operators"].values()} == {0}
     stay = [instance for instance in range(3) if instance != at["instance"]]
