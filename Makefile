@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,docs,sketches,rocksdb,objects,kafka,mqtt,delta,chart,bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rest test-all install lint docs bench lock clean
+.PHONY: help demo test test-rest test-all test-again install lint docs bench lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make test      run the first tier of the tests: all that protects behaviour, in about 14 minutes"
 	@echo "make test-rest run the second tier: more kinds, more kills, more clusters, the demo"
 	@echo "make test-all  run both"
+	@echo "make test-again run what failed last once more, one test after the other"
 	@echo "make install   only make the environment, .venv, with .venv/bin/ferryman in it"
 	@echo "make lint      check style, format and types"
 	@echo "make docs      build the pages of docs/ as a site, into site/"
@@ -44,6 +45,10 @@ test-rest: install
 
 test-all: install
 	@$(PYTEST)
+
+# What failed last, by itself.
+test-again: install
+	@$(PY) -m pytest --last-failed --last-failed-no-failures none
 
 # A Java can go away after the environment was made, so that part is looked at every time.
 install: $(STAMP)
